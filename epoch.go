@@ -1,0 +1,65 @@
+package arroyo
+
+import (
+	"context"
+	"sync/atomic"
+)
+
+// epochState is what the consumer knows of one epoch.
+type epochState struct {
+	Epoch
+	ctx    context.Context // ends when the epoch is fenced
+	cancel context.CancelCauseFunc
+	fenced atomic.Bool
+
+	// Under Consumer.mu.
+	revoking  *Revoked // the event that asks for it back, once there is one
+	committed int64    // the highest offset that was committed; -1 if none
+	fetched   position // after the last record that was yielded
+}
+
+// fence ends the epoch. It is not called with a lock held: cancelling a
+// context runs the code of those who derived from it.
+func (s *epochState) fence(cause error) {
+	s.fenced.Store(true)
+	s.cancel(cause)
+}
+
+func fenceAll(states []*epochState, cause error) {
+	for _, s := range states {
+		s.fence(cause)
+	}
+}
+
+func epochsOf(states []*epochState) []Epoch {
+	epochs := make([]Epoch, len(states))
+	for i, s := range states {
+		epochs[i] = s.Epoch
+	}
+	return epochs
+}
+
+// openEpoch begins an epoch. Consumer.mu is held.
+func (c *Consumer) openEpoch(p Partition) *epochState {
+	c.lastEpoch++
+	s := &epochState{
+		Epoch:     Epoch{p, c.lastEpoch},
+		committed: -1,
+		fetched:   position{-1, -1},
+	}
+	s.ctx, s.cancel = context.WithCancelCause(c.root)
+	c.open[p] = s
+	return s
+}
+
+// closeEpochs ends epochs: no commit for them is sent from here on.
+func (c *Consumer) closeEpochs(states []*epochState, cause error) {
+	c.mu.Lock()
+	for _, s := range states {
+		if c.open[s.Partition] == s {
+			delete(c.open, s.Partition)
+		}
+	}
+	c.mu.Unlock()
+	fenceAll(states, cause)
+}

@@ -1,0 +1,157 @@
+package arroyo
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+const (
+	// leaveTime bounds what leaving the group may take.
+	leaveTime = 3 * time.Second
+	// closeGrace is what kgo gets to end after its context has ended.
+	closeGrace = 500 * time.Millisecond
+)
+
+// Drain asks for everything back and then leaves the group. It returns at
+// once. Poll yields a Revoked of all epochs, while this consumer is still a
+// member with heartbeats; after its release, at the latest when timeout is
+// over, the consumer leaves the group, and Poll yields Closed. Nothing is
+// committed that was not committed explicitly. A second Drain does nothing.
+func (c *Consumer) Drain(timeout time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.drainEvent != nil || c.ending {
+		return
+	}
+	ev := &Revoked{Deadline: time.Now().Add(timeout), hold: hold{released: make(chan struct{})}}
+	c.drainEvent = ev
+	for _, s := range c.open {
+		// What a rebalance asks for already is its own event.
+		if s.revoking == nil {
+			s.revoking = ev
+			ev.states = append(ev.states, s)
+		}
+	}
+	slices.SortFunc(ev.states, func(a, b *epochState) int { return int(int64(a.N) - int64(b.N)) })
+	ev.Epochs = epochsOf(ev.states)
+	close(c.draining)
+
+	if len(ev.states) == 0 {
+		ev.release()
+		c.running.start(func() { c.leave() })
+		return
+	}
+	expired := time.AfterFunc(timeout, ev.release)
+	ev.then = func() {
+		expired.Stop()
+		c.running.start(func() {
+			c.closeEpochs(ev.states, ErrFenced)
+			c.leave()
+		})
+	}
+	c.stream.push(ev)
+}
+
+// leave leaves the group and ends the stream.
+func (c *Consumer) leave() {
+	c.mu.Lock()
+	c.leaving = true
+	rest := slices.Collect(maps.Values(c.open)) // held by a rebalance
+	c.mu.Unlock()
+	for _, s := range rest {
+		// Its event has a deadline of its own.
+		select {
+		case <-s.revoking.released:
+		case <-s.ctx.Done():
+		case <-c.dying:
+		}
+	}
+	c.shutDown(leaveTime)
+	c.mu.Lock()
+	c.stream.push(&Closed{})
+	c.mu.Unlock()
+}
+
+// shutDown leaves the group and closes the client, once, and waits for that
+// within limit and a grace.
+func (c *Consumer) shutDown(limit time.Duration) {
+	ctx, cancel := context.WithTimeout(c.root, limit)
+	defer cancel()
+	c.shutting.Do(func() {
+		go func() {
+			defer close(c.shut)
+			if c.gate.isShut() {
+				// A join may be in flight, for which kgo would wait.
+				c.leaveDuringJoin(ctx)
+				c.endRoot()
+			}
+			c.client.Close()
+		}()
+	})
+	select {
+	case <-c.shut:
+	case <-ctx.Done():
+	}
+	c.endRoot()
+	timer := time.NewTimer(closeGrace)
+	defer timer.Stop()
+	select {
+	case <-c.shut:
+	case <-timer.C:
+		// Only a Dialer or a hook of the user's that ignores its context
+		// can hold kgo now.
+	}
+}
+
+// leaveDuringJoin tells the broker that this member is gone, so that the group
+// does not wait for it. Static members stay, as they should.
+func (c *Consumer) leaveDuringJoin(ctx context.Context) {
+	id, _ := c.client.GroupMetadata()
+	if id == "" || c.instanceID() != nil {
+		return
+	}
+	req := kmsg.NewPtrLeaveGroupRequest()
+	req.Group = c.group
+	req.MemberID = id
+	member := kmsg.NewLeaveGroupRequestMember()
+	member.MemberID = id
+	req.Members = append(req.Members, member)
+	// If it cannot be told, the session timeout tells it.
+	_, _ = req.RequestWith(ctx, c.client)
+}
+
+// Close ends the consumer now: what is held is lost, nothing is committed any
+// more, and Poll returns ErrClosed without further events. It leaves the group
+// if that can be done in a few seconds. It may be called from any goroutine,
+// deferred on the one that polls, and twice.
+func (c *Consumer) Close() error {
+	c.close(leaveTime)
+	return nil
+}
+
+func (c *Consumer) close(limit time.Duration) {
+	c.mu.Lock()
+	if c.ending {
+		c.mu.Unlock()
+		<-c.closed
+		return
+	}
+	c.ending = true
+	c.leaving = true
+	c.stream.closed = true
+	c.stream.stir()
+	states := slices.Collect(maps.Values(c.open))
+	clear(c.open)
+	c.mu.Unlock()
+
+	close(c.dying)
+	fenceAll(states, ErrClosed)
+	c.gate.cut(ErrClosed)
+	c.shutDown(limit)
+	c.running.wait()
+	close(c.closed)
+}

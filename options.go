@@ -1,0 +1,142 @@
+package arroyo
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// ConsumerOption configures a Consumer.
+type ConsumerOption func(*consumerConfig)
+
+type consumerConfig struct {
+	client []kgo.Opt
+}
+
+// ClientOptions configures the kgo client: brokers, TLS, SASL, timeouts,
+// balancers and the rest. It may be given several times; later options win.
+//
+// Arroyo's own defaults where kgo's differ: kgo.FetchMaxWait is 250 ms,
+// because a partition that is resumed waits for the fetch in flight. The
+// protocol is cooperative-sticky unless kgo.Balancers or
+// kgo.ServerSideBalancer (KIP-848) says otherwise. NewConsumer refuses the
+// options that Arroyo has to set itself with an *OwnedOptionError.
+//
+// A kgo.Dialer should have a timeout: kgo passes it a context that lasts as
+// long as the client.
+func ClientOptions(opts ...kgo.Opt) ConsumerOption {
+	return func(c *consumerConfig) { c.client = append(c.client, opts...) }
+}
+
+// defaultFetchMaxWait bounds how long a broker holds a fetch for which it has
+// no records, and so what a resumed partition waits at the most.
+const defaultFetchMaxWait = 250 * time.Millisecond
+
+func (c *Consumer) newClient(root context.Context, group string, user []kgo.Opt) (*kgo.Client, error) {
+	opts := []kgo.Opt{
+		kgo.ConsumerGroup(group),
+		kgo.WithContext(root),
+		kgo.DisableAutoCommit(),
+		kgo.OnPartitionsAssigned(c.onAssigned),
+		kgo.OnPartitionsRevoked(c.onRevoked),
+		kgo.OnPartitionsLost(c.onLost),
+		kgo.AdjustFetchOffsetsFn(c.adjustOffsets),
+		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()),
+		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
+		kgo.FetchMaxWait(defaultFetchMaxWait),
+		kgo.WithHooks(transportHooks{c}),
+	}
+	client, err := kgo.NewClient(append(opts, user...)...)
+	if err != nil {
+		return nil, refusal(err, group, user)
+	}
+	if err := c.checkOwned(client, root, group); err != nil {
+		client.Close()
+		return nil, err
+	}
+	return client, nil
+}
+
+// refusal tells an option that is wrong in itself from one that contradicts
+// what Arroyo sets.
+func refusal(err error, group string, user []kgo.Opt) error {
+	if kgo.ValidateOpts(append([]kgo.Opt{kgo.ConsumerGroup(group)}, user...)...) == nil {
+		return &OwnedOptionError{"kgo.AutoCommitMarks or kgo.GreedyAutoCommit", ownedCommit}
+	}
+	if kgo.ValidateOpts(user...) == nil {
+		return &OwnedOptionError{"kgo.ConsumePartitions or kgo.ShareGroup", "a consumer is a member of the group given to NewConsumer"}
+	}
+	return fmt.Errorf("arroyo: kgo refuses the client options: %w", err)
+}
+
+const (
+	ownedCommit = "it commits what is settled; CommitInterval says how often"
+	ownedTopics = "give the topics to NewConsumer"
+	ownedStart  = "a group without committed offsets starts at the beginning of the log"
+	ownedHooks  = "rebalances are events of Consumer.Poll"
+)
+
+// checkOwned finds the options of ours that the user's options replaced.
+func (c *Consumer) checkOwned(client *kgo.Client, root context.Context, group string) error {
+	value := client.OptValue
+	for _, o := range []struct {
+		ours    bool
+		option  string
+		instead string
+	}{
+		{value(kgo.ConsumerGroup) == any(group), "kgo.ConsumerGroup", "give the group to NewConsumer"},
+		{value(kgo.WithContext) == any(root), "kgo.WithContext", "give the context to Run or Poll"},
+		{value(kgo.DisableAutoCommit) == true, "kgo.DisableAutoCommit", ownedCommit},
+		{value(kgo.BlockRebalanceOnPoll) == false, "kgo.BlockRebalanceOnPoll", ownedHooks + ", which wait for the application without it"},
+		{value(kgo.ConsumeRegex) == false, "kgo.ConsumeRegex", ownedTopics + ", by name"},
+		{len(value(kgo.ConsumeTopics).([]string)) == 0, "kgo.ConsumeTopics", ownedTopics},
+		{value(kgo.ConsumeStartOffset) == any(kgo.NewOffset().AtStart()), "kgo.ConsumeStartOffset", ownedStart},
+		{value(kgo.ConsumeResetOffset) == any(kgo.NoResetOffset()), "kgo.ConsumeResetOffset", "an offset out of range is an OffsetOutOfRangeError, so that nothing is skipped silently"},
+		{value(kgo.KeepControlRecords) == false, "kgo.KeepControlRecords", "control records are not the application's"},
+		{value(kgo.TransactionalID) == any(""), "kgo.TransactionalID", "use another client for transactions"},
+		{value(kgo.OnOffsetsFetched) == nil || reflect.ValueOf(value(kgo.OnOffsetsFetched)).IsNil(), "kgo.OnOffsetsFetched", ownedStart},
+		{sameFunc(value(kgo.AdjustFetchOffsetsFn), c.adjustOffsets), "kgo.AdjustFetchOffsetsFn", ownedStart},
+		{c.isOurs(client, kgo.OnPartitionsAssigned), "kgo.OnPartitionsAssigned", ownedHooks},
+		{c.isOurs(client, kgo.OnPartitionsRevoked), "kgo.OnPartitionsRevoked", ownedHooks},
+		{c.isOurs(client, kgo.OnPartitionsLost), "kgo.OnPartitionsLost", ownedHooks},
+	} {
+		if !o.ours {
+			return &OwnedOptionError{o.option, o.instead}
+		}
+	}
+	return nil
+}
+
+func sameFunc(a, b any) bool {
+	return reflect.ValueOf(a).Pointer() == reflect.ValueOf(b).Pointer()
+}
+
+type hookFunc = func(context.Context, *kgo.Client, map[string][]int32)
+
+// probeKey marks the context of isOurs's call of a hook.
+type probeKey struct{}
+
+// isOurs finds out whose a group hook is by calling it. kgo wraps these hooks,
+// so there is nothing to compare; and it calls them with nothing in it itself
+// at every rebalance, so the call is harmless if it is the user's.
+func (c *Consumer) isOurs(client *kgo.Client, option any) bool {
+	hook, ok := client.OptValue(option).(hookFunc)
+	if !ok {
+		return false
+	}
+	var ours bool
+	hook(context.WithValue(context.Background(), probeKey{}, &ours), client, nil)
+	return ours
+}
+
+// probed reports whether a hook was called by isOurs, and answers it.
+func probed(ctx context.Context) bool {
+	ours, ok := ctx.Value(probeKey{}).(*bool)
+	if ok {
+		*ours = true
+	}
+	return ok
+}

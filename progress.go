@@ -1,0 +1,140 @@
+package arroyo
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// position is an offset to go on from, with the leader epoch of the record
+// before it (KIP-320; -1 when unknown).
+type position struct {
+	offset      int64
+	leaderEpoch int32
+}
+
+// progress is how far one epoch's records are done. The run loop owns it; what
+// steps do reaches it through the spans' bits and the atomic fields only.
+type progress struct {
+	state *epochState
+	run   *tracker
+	ctx   context.Context // the epoch's, with the lane in it
+
+	spans     []*span // oldest first, without the fully done ones at the front
+	head      int     // of spans
+	watermark position
+	known     bool  // whether there is a watermark yet
+	committed int64 // the watermark that was committed last; -1
+
+	unsettled  atomic.Int64 // spans with something pending
+	draining   atomic.Bool  // whether messages may be returned
+	exceptions sync.Mutex   // see span.except
+}
+
+// tracker is what all epochs of a run share.
+type tracker struct {
+	inFlight atomic.Int64 // records of unsettled spans
+	watched  atomic.Bool  // whether the run loop waits for spans to settle
+	wake     func()       // wakes the run loop; never blocks
+	rejected func(s *span, index int, err error)
+	misused  func(error) // a step broke the rules of verdicts
+}
+
+// append adds a fetched slice of records, as spans.
+func (p *progress) append(records []*kgo.Record) []span {
+	spans := make([]span, (len(records)+spanSize-1)/spanSize)
+	for i := range spans {
+		s := &spans[i]
+		s.records = records[i*spanSize : min((i+1)*spanSize, len(records))]
+		s.init(len(s.records))
+		s.owner = p
+		last := s.records[len(s.records)-1]
+		s.next = position{last.Offset + 1, last.LeaderEpoch}
+		p.spans = append(p.spans, s)
+	}
+	p.unsettled.Add(int64(len(spans)))
+	p.run.inFlight.Add(int64(len(records)))
+	return spans
+}
+
+// advance moves the watermark: the offset below which every record seen is
+// done. It goes by the records seen, so that gaps in the log are no obstacle.
+func (p *progress) advance() {
+	for ; p.head < len(p.spans); p.head++ {
+		s := p.spans[p.head]
+		done := s.done()
+		if done == len(s.records) {
+			p.watermark, p.known = s.next, true
+			p.spans[p.head] = nil
+			continue
+		}
+		// Reads the first record that is not done, never one before it:
+		// those may have been recycled.
+		if !p.known {
+			p.watermark, p.known = position{s.records[done].Offset, -1}, true
+		} else if done > 0 {
+			p.watermark.offset = s.records[done].Offset
+		}
+		break
+	}
+	if p.head > len(p.spans)/2 {
+		n := copy(p.spans, p.spans[p.head:])
+		clear(p.spans[n:])
+		p.spans, p.head = p.spans[:n], 0
+	}
+}
+
+// pending returns how many records are not settled.
+func (p *progress) pending() (n int) {
+	for _, s := range p.spans[p.head:] {
+		n += s.pending()
+	}
+	return n
+}
+
+// oldest returns the offset of the first record that is not settled.
+func (p *progress) oldest() (offset int64, ok bool) {
+	for _, s := range p.spans[p.head:] {
+		if s.pending() > 0 {
+			return s.records[s.done()].Offset, true
+		}
+	}
+	return 0, false
+}
+
+// forget ends the accounting of an epoch that is over. Verdicts that come
+// later change nothing.
+func (p *progress) forget() {
+	for _, s := range p.spans[p.head:] {
+		if s.settled.CompareAndSwap(false, true) {
+			p.unsettled.Add(-1)
+			p.run.inFlight.Add(-int64(len(s.records)))
+		}
+	}
+}
+
+func (p *progress) spanSettled(s *span) {
+	p.unsettled.Add(-1)
+	p.run.inFlight.Add(-int64(len(s.records)))
+	if p.run.watched.Load() {
+		p.run.wake()
+	}
+}
+
+func (p *progress) rejected(s *span, index int, err error) {
+	if !p.state.fenced.Load() {
+		p.run.rejected(s, index, err)
+	}
+}
+
+func (p *progress) returned(s *span, index int) {
+	if !p.draining.Load() && !p.state.fenced.Load() {
+		p.run.misused(&StepError{
+			Epoch:  p.state.Epoch,
+			Offset: s.records[index].Offset,
+			Err:    ErrReturned,
+		})
+	}
+}

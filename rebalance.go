@@ -1,0 +1,159 @@
+package arroyo
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// kgo calls these three hooks one at a time, each on a goroutine of its own,
+// while its heartbeats go on. Each queues an event and waits for its release.
+// Empty maps are not events but marks of a rebalance's phases: a group session
+// ends with a Revoked of nothing and begins with an Assigned of nothing.
+
+func (c *Consumer) onAssigned(ctx context.Context, _ *kgo.Client, assigned map[string][]int32) {
+	if probed(ctx) {
+		return
+	}
+	c.gate.open()
+	c.mu.Lock()
+	c.recovered("group")
+	deadline := c.rebalanceDeadline()
+	var states []*epochState
+	for _, p := range partitionsOf(assigned) {
+		c.owned[p] = true
+		if c.drainEvent == nil && !c.ending && c.open[p] == nil {
+			states = append(states, c.openEpoch(p))
+		}
+	}
+	adrift := c.adrift(states)
+	var ev *Assigned
+	if len(states) > 0 {
+		ev = &Assigned{Epochs: epochsOf(states), states: states, hold: hold{released: make(chan struct{})}}
+		c.stream.push(ev)
+	}
+	c.mu.Unlock()
+
+	if len(adrift) > 0 {
+		c.takeBack(adrift, deadline)
+	}
+	if ev != nil {
+		c.await(&ev.hold, deadline)
+	}
+	c.mu.Lock()
+	c.rebalanceFrom = time.Time{}
+	c.mu.Unlock()
+}
+
+func (c *Consumer) onRevoked(ctx context.Context, _ *kgo.Client, revoked map[string][]int32) {
+	if probed(ctx) {
+		return
+	}
+	c.gate.open()
+	c.mu.Lock()
+	deadline := c.rebalanceDeadline()
+	var (
+		states []*epochState
+		wait   *hold
+	)
+	for _, p := range partitionsOf(revoked) {
+		delete(c.owned, p)
+		if s := c.open[p]; s != nil && !s.fenced.Load() && !c.leaving {
+			states = append(states, s)
+		}
+	}
+	if len(states) > 0 {
+		if c.drainEvent != nil {
+			// The drain asked for all of them already; its release
+			// is what we wait for, under the smaller deadline.
+			wait = &c.drainEvent.hold
+		} else {
+			ev := &Revoked{Epochs: epochsOf(states), Deadline: deadline, states: states, hold: hold{released: make(chan struct{})}}
+			for _, s := range states {
+				s.revoking = ev
+			}
+			c.stream.push(ev)
+			wait = &ev.hold
+		}
+	}
+	c.mu.Unlock()
+
+	if wait != nil {
+		c.await(wait, deadline)
+		c.closeEpochs(states, ErrFenced)
+	}
+	// A commit in flight was begun before the epochs were closed and may
+	// take until the last moment.
+	closing, cancel := context.WithDeadline(c.root, deadline.Add(commitReserve-time.Second))
+	defer cancel()
+	c.gate.close(closing, context.DeadlineExceeded)
+}
+
+func (c *Consumer) onLost(ctx context.Context, _ *kgo.Client, lost map[string][]int32) {
+	if probed(ctx) {
+		return
+	}
+	c.mu.Lock()
+	var states []*epochState
+	for _, p := range partitionsOf(lost) {
+		delete(c.owned, p)
+		if s := c.open[p]; s != nil {
+			states = append(states, s)
+			delete(c.open, p)
+		}
+	}
+	if len(states) > 0 {
+		c.stream.push(&Lost{Epochs: epochsOf(states), states: states})
+	}
+	c.rebalanceFrom = time.Time{}
+	c.mu.Unlock()
+
+	fenceAll(states, ErrFenced)
+	// The commit in flight is not ours to make any more. Whether the broker
+	// applied it is unknown.
+	c.gate.cut(ErrFenced)
+	c.gate.close(c.root, ErrFenced)
+}
+
+// await waits until an event is released, its deadline has passed, or the
+// consumer is closed.
+func (c *Consumer) await(h *hold, deadline time.Time) {
+	timer := time.NewTimer(time.Until(deadline))
+	defer timer.Stop()
+	select {
+	case <-h.released:
+	case <-timer.C:
+	case <-c.dying:
+	}
+}
+
+// rebalanceDeadline returns when everything that is held in the rebalance that
+// goes on, or begins now, has to be released. The holds add up, and so share
+// one budget. Consumer.mu is held.
+func (c *Consumer) rebalanceDeadline() time.Time {
+	if c.rebalanceFrom.IsZero() {
+		c.rebalanceFrom = time.Now()
+	}
+	return c.rebalanceFrom.Add(c.budget)
+}
+
+func partitionsOf(m map[string][]int32) []Partition {
+	var ps []Partition
+	for topic, numbers := range m {
+		for _, n := range numbers {
+			ps = append(ps, Partition{topic, n})
+		}
+	}
+	sortPartitions(ps)
+	return ps
+}
+
+func sortPartitions(ps []Partition) {
+	slices.SortFunc(ps, func(a, b Partition) int {
+		return cmp.Or(strings.Compare(a.Topic, b.Topic), cmp.Compare(a.Number, b.Number))
+	})
+}

@@ -1,0 +1,146 @@
+package arroyo
+
+import (
+	"math/bits"
+	"sync/atomic"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// spanSize is how many messages share a span: one machine word of verdicts.
+const spanSize = 64
+
+// span holds the verdicts of up to 64 messages. A source span is a run of
+// consecutive records of one epoch. A derived span belongs to messages made by
+// Join or Split and passes each verdict on to what they were made from.
+//
+// The bits: decided = a verdict is in (who sets the bit wins); rejected = it
+// was Reject, and the dead letter is not delivered yet; returned = it was
+// Return. A record is done when it is decided and neither of the others.
+type span struct {
+	full     uint64 // a bit for each message
+	decided  atomic.Uint64
+	rejected atomic.Uint64
+	returned atomic.Uint64
+	settled  atomic.Bool // everything decided and delivered; set once
+
+	// In a source span.
+	owner   *progress
+	records []*kgo.Record
+	next    position // where to go on once all of the span is done
+
+	// In a derived span.
+	from origin
+}
+
+// slot is one message's place in a span.
+type slot struct {
+	span  *span
+	index uint8
+}
+
+func (s *span) init(n int) { s.full = ^uint64(0) >> (spanSize - n) }
+
+// ack gives the verdict Ack to all messages of the mask that have none.
+func (s *span) ack(mask uint64) {
+	old := s.decided.Or(mask)
+	if s.from != nil {
+		if won := mask &^ old; won != 0 {
+			s.from.decided(bits.OnesCount64(won), acked, nil)
+		}
+		return
+	}
+	if now := old | mask; now == s.full && now != old {
+		s.settle()
+	}
+}
+
+// giveBack gives the verdict Return to all messages of the mask that have
+// none.
+func (s *span) giveBack(mask uint64) {
+	if s.from != nil {
+		s.derive(mask, returned, nil)
+		return
+	}
+	if won := s.except(mask, &s.returned); won != 0 {
+		s.owner.returned(s, bits.TrailingZeros64(won))
+		s.settle()
+	}
+}
+
+// reject gives the verdict Reject to a message that has none.
+func (s *span) reject(index uint8, err error) {
+	if s.from != nil {
+		s.derive(1<<index, rejected, err)
+		return
+	}
+	if won := s.except(1<<index, &s.rejected); won != 0 {
+		s.owner.rejected(s, int(index), err)
+	}
+}
+
+func (s *span) derive(mask uint64, v verdict, err error) {
+	if won := mask &^ s.decided.Or(mask); won != 0 {
+		s.from.decided(bits.OnesCount64(won), v, err)
+	}
+}
+
+// except gives a verdict other than Ack and returns the bits that it won. The
+// exception's bits are set before the deciding ones, so that the watermark
+// never sees such a record decided and takes it for done. Those that lost to
+// an Ack in between are taken back; the lock keeps two losers from taking back
+// a winner's bit.
+func (s *span) except(mask uint64, exception *atomic.Uint64) (won uint64) {
+	s.owner.exceptions.Lock()
+	defer s.owner.exceptions.Unlock()
+	mask &^= s.decided.Load()
+	exception.Or(mask)
+	lost := s.decided.Or(mask) & mask
+	exception.And(^lost)
+	return mask &^ lost
+}
+
+// settle tells the epoch, once, that nothing of the span is pending.
+func (s *span) settle() {
+	if s.decided.Load() == s.full && s.rejected.Load() == 0 && s.settled.CompareAndSwap(false, true) {
+		s.owner.spanSettled(s)
+	}
+}
+
+// done returns how many records from the span's start on are done.
+func (s *span) done() int {
+	decided := s.decided.Load() // before the exceptions, which were set before it
+	done := decided &^ (s.rejected.Load() | s.returned.Load())
+	if done == s.full {
+		return len(s.records)
+	}
+	return bits.TrailingZeros64(^done)
+}
+
+// pending returns how many messages have no verdict, or one that is not
+// delivered.
+func (s *span) pending() int {
+	decided := s.decided.Load()
+	return bits.OnesCount64(s.full &^ (decided &^ s.rejected.Load()))
+}
+
+func (s *span) fenced(index uint8) bool {
+	if s.from == nil {
+		return s.owner.state.fenced.Load()
+	}
+	fenced := true
+	s.from.each(int(index), func(root slot) bool {
+		fenced = root.span.fenced(root.index)
+		return fenced
+	})
+	return fenced
+}
+
+// each yields the source slots that a slot leads back to, until yield returns
+// false; it reports whether it went through all of them.
+func (s slot) each(yield func(slot) bool) bool {
+	if s.span.from == nil {
+		return yield(s)
+	}
+	return s.span.from.each(int(s.index), yield)
+}

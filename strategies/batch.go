@@ -1,0 +1,145 @@
+package strategies
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/arroyo-go/arroyo"
+)
+
+// Batch collects messages and hands them on as one message of many: when there
+// are size of them, when wait has passed since the first, or when the pipeline
+// is flushed, whichever comes first. A batch may span partitions.
+//
+// The members keep their identity: each can be rejected alone, and a verdict
+// of the batch goes to those that have none yet. A batch's slice is never used
+// again: it belongs to who receives it.
+func Batch[T any](size int, wait time.Duration, next arroyo.Strategy[[]arroyo.Message[T]], opts ...Option) arroyo.Strategy[T] {
+	require("Batch", "the next step is nil", next != nil)
+	s := &batch[T]{next: next}
+	s.collector = newCollector("Batch", configure("Batch", nil, opts).name, size, wait, s.handOn)
+	return s
+}
+
+type batch[T any] struct {
+	*collector[T]
+	next arroyo.Strategy[[]arroyo.Message[T]]
+}
+
+func (s *batch[T]) handOn(ctx context.Context, members []arroyo.Message[T]) error {
+	return s.next.Submit(ctx, []arroyo.BatchOf[T]{arroyo.Join(members, members)})
+}
+
+func (s *batch[T]) Flush(ctx context.Context) error {
+	if err := s.flush(ctx); err != nil {
+		return err
+	}
+	return s.next.Flush(ctx)
+}
+
+func (s *batch[T]) Close(ctx context.Context) error {
+	s.drop()
+	return s.next.Close(ctx)
+}
+
+// ForEachBatch ends a pipeline: it collects as Batch does, calls f with each
+// batch, and acks the members that are not settled when f is done with them.
+//
+// f settles rows itself where they differ: rows[i].Reject(err). An
+// arroyo.Invalid that f returns rejects, and an arroyo.Drop acks, all rows
+// that are not settled.
+func ForEachBatch[T any](size int, wait time.Duration, f func(context.Context, []arroyo.Message[T]) error, opts ...Option) arroyo.Strategy[T] {
+	require("ForEachBatch", "the function is nil", f != nil)
+	s := &forEachBatch[T]{f: f}
+	s.collector = newCollector("ForEachBatch", configure("ForEachBatch", f, opts).name, size, wait, s.call)
+	return s
+}
+
+type forEachBatch[T any] struct {
+	*collector[T]
+	f func(context.Context, []arroyo.Message[T]) error
+}
+
+func (s *forEachBatch[T]) call(ctx context.Context, rows []arroyo.Message[T]) (err error) {
+	arroyo.LaneOf(ctx).At(&s.name)
+	first := rows[0]
+	defer func() {
+		if v := recover(); v != nil {
+			err = panicked(s.name, first, v)
+		}
+	}()
+	// The slice is f's to change, so it does not tell afterwards what was in it.
+	all := arroyo.Join(struct{}{}, rows)
+	if err := s.f(ctx, rows); err != nil {
+		return settleFailed(s.name, all, err)
+	}
+	all.Ack()
+	return nil
+}
+
+func (s *forEachBatch[T]) Flush(ctx context.Context) error { return s.flush(ctx) }
+
+func (s *forEachBatch[T]) Close(context.Context) error {
+	s.drop()
+	return nil
+}
+
+// collector holds messages back until there is a batch.
+type collector[T any] struct {
+	name string
+	size int
+	wait time.Duration
+	emit func(context.Context, []arroyo.Message[T]) error
+
+	members []arroyo.Message[T]
+	last    int    // how many the batch before had
+	stop    func() // of the timer that runs since the first member
+}
+
+func newCollector[T any](kind, name string, size int, wait time.Duration, emit func(context.Context, []arroyo.Message[T]) error) *collector[T] {
+	require(kind, fmt.Sprintf("a size of %d is not positive", size), size > 0)
+	require(kind, fmt.Sprintf("a wait of %v is not positive", wait), wait > 0)
+	return &collector[T]{name: name, size: size, wait: wait, emit: emit}
+}
+
+func (c *collector[T]) Submit(ctx context.Context, msgs []arroyo.Message[T]) error {
+	lane := arroyo.LaneOf(ctx)
+	for len(msgs) > 0 {
+		if len(c.members) == 0 {
+			c.members = make([]arroyo.Message[T], 0, min(c.size, max(len(msgs), c.last)))
+			c.stop = lane.After(c.wait, c.flush)
+		}
+		n := min(len(msgs), c.size-len(c.members))
+		c.members = append(c.members, msgs[:n]...)
+		msgs = msgs[n:]
+		if len(c.members) == c.size {
+			// A batch mixes partitions, so it is not the submitted
+			// epoch's context that it works under.
+			if err := c.flush(lane.Context()); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// flush emits what is there. Members of epochs that are over are taken out
+// first: others may be working on them already.
+func (c *collector[T]) flush(ctx context.Context) error {
+	members := slices.DeleteFunc(c.members, arroyo.Message[T].Fenced)
+	c.last = len(c.members)
+	c.drop()
+	if len(members) == 0 {
+		return nil
+	}
+	return c.emit(ctx, members)
+}
+
+func (c *collector[T]) drop() {
+	if c.stop != nil {
+		c.stop()
+	}
+	c.members, c.stop = nil, nil
+}

@@ -1,0 +1,66 @@
+package strategies
+
+import (
+	"context"
+
+	"github.com/arroyo-go/arroyo"
+)
+
+// Filter hands on the messages for which keep returns true, and acks the
+// others.
+func Filter[T any](keep func(arroyo.Message[T]) bool, next arroyo.Strategy[T], opts ...Option) arroyo.Strategy[T] {
+	require("Filter", "the function is nil", keep != nil)
+	require("Filter", "the next step is nil", next != nil)
+	return &filter[T]{
+		Forward: arroyo.ForwardTo(next),
+		name:    configure("Filter", keep, opts).name,
+		keep:    keep,
+	}
+}
+
+type filter[T any] struct {
+	arroyo.Forward[T]
+	name    string
+	keep    func(arroyo.Message[T]) bool
+	kept    []arroyo.Message[T] // both kept for their memory
+	dropped []arroyo.Message[T]
+}
+
+func (s *filter[T]) Submit(ctx context.Context, msgs []arroyo.Message[T]) error {
+	arroyo.LaneOf(ctx).At(&s.name)
+	kept, err := s.split(msgs)
+	if err == nil {
+		arroyo.AckAll(s.dropped)
+		if len(kept) > 0 {
+			err = s.Next.Submit(ctx, kept)
+		}
+	}
+	clear(s.kept)
+	clear(s.dropped)
+	s.kept, s.dropped = s.kept[:0], s.dropped[:0]
+	return err
+}
+
+// split returns what to hand on: all of msgs as it is if nothing is dropped.
+func (s *filter[T]) split(msgs []arroyo.Message[T]) (kept []arroyo.Message[T], err error) {
+	i := 0
+	defer func() {
+		if v := recover(); v != nil {
+			err = panicked(s.name, msgs[i], v)
+		}
+	}()
+	from := 0 // start of the run of kept messages that ends at i
+	for ; i < len(msgs); i++ {
+		if m := &msgs[i]; m.Fenced() || s.keep(*m) {
+			continue
+		}
+		s.kept = append(s.kept, msgs[from:i]...)
+		s.dropped = append(s.dropped, msgs[i])
+		from = i + 1
+	}
+	if from == 0 {
+		return msgs, nil
+	}
+	s.kept = append(s.kept, msgs[from:]...)
+	return s.kept, nil
+}

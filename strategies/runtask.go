@@ -1,0 +1,68 @@
+package strategies
+
+import (
+	"context"
+
+	"github.com/arroyo-go/arroyo"
+)
+
+// RunTask calls task with each message and hands its result on.
+func RunTask[In, Out any](task func(context.Context, arroyo.Message[In]) (Out, error), next arroyo.Strategy[Out], opts ...Option) arroyo.Strategy[In] {
+	require("RunTask", "the task is nil", task != nil)
+	require("RunTask", "the next step is nil", next != nil)
+	return &runTask[In, Out]{
+		name: configure("RunTask", task, opts).name,
+		task: task,
+		next: next,
+	}
+}
+
+type runTask[In, Out any] struct {
+	name string
+	task func(context.Context, arroyo.Message[In]) (Out, error)
+	next arroyo.Strategy[Out]
+	out  []arroyo.Message[Out] // kept for its memory
+}
+
+func (s *runTask[In, Out]) Submit(ctx context.Context, msgs []arroyo.Message[In]) error {
+	arroyo.LaneOf(ctx).At(&s.name)
+	if cap(s.out) < len(msgs) {
+		s.out = make([]arroyo.Message[Out], len(msgs))
+	}
+	out, err := s.tasks(ctx, msgs, s.out[:len(msgs)])
+	if err == nil && len(out) > 0 {
+		err = s.next.Submit(ctx, out)
+	}
+	clear(out) // the payloads are not ours to keep alive
+	return err
+}
+
+func (s *runTask[In, Out]) tasks(ctx context.Context, msgs []arroyo.Message[In], out []arroyo.Message[Out]) (done []arroyo.Message[Out], err error) {
+	i := 0
+	defer func() {
+		if v := recover(); v != nil {
+			err = panicked(s.name, msgs[i], v)
+		}
+	}()
+	n := 0
+	for ; i < len(msgs); i++ {
+		m := &msgs[i]
+		if m.Fenced() {
+			continue
+		}
+		result, err := s.task(ctx, *m)
+		if err != nil {
+			if err := settleFailed(s.name, *m, err); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		out[n] = arroyo.With(*m, result)
+		n++
+	}
+	return out[:n], nil
+}
+
+func (s *runTask[In, Out]) Flush(ctx context.Context) error { return s.next.Flush(ctx) }
+
+func (s *runTask[In, Out]) Close(ctx context.Context) error { return s.next.Close(ctx) }

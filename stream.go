@@ -1,0 +1,242 @@
+package arroyo
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// stream is the order of events. What a poll of kgo returned is yielded
+// before the events that hooks queued while it ran: a hook about a partition
+// comes after kgo has stopped handing out its records. All of it is guarded by
+// Consumer.mu.
+type stream struct {
+	polled    []Event // from kgo's last poll
+	queued    []Event // from hooks and our own goroutines
+	interrupt context.CancelFunc
+	woken     bool
+	closed    bool              // Closed was yielded, or Close was called
+	failing   map[string]string // what was reported, by what it concerns
+}
+
+func (s *stream) init() { s.failing = make(map[string]string) }
+
+// push queues an event and ends a poll that waits.
+func (s *stream) push(ev Event) {
+	s.queued = append(s.queued, ev)
+	s.stir()
+}
+
+func (s *stream) stir() {
+	if s.interrupt != nil {
+		s.interrupt()
+	}
+}
+
+// take returns the next event, ErrClosed, errWoken, or nothing.
+func (s *stream) take(records bool) (Event, error) {
+	if s.closed {
+		return nil, ErrClosed
+	}
+	if s.woken {
+		s.woken = false
+		return nil, errWoken
+	}
+	for i, ev := range s.polled {
+		if _, ok := ev.(*Fetched); ok && !records {
+			continue
+		}
+		s.polled = append(s.polled[:i], s.polled[i+1:]...)
+		return ev, nil
+	}
+	if len(s.queued) == 0 {
+		return nil, nil
+	}
+	ev := s.queued[0]
+	s.queued[0] = nil
+	s.queued = s.queued[1:]
+	switch ev := ev.(type) {
+	case *Revoked:
+		s.discard(ev.states)
+	case *Lost:
+		s.discard(ev.states)
+	case *Closed:
+		s.closed = true
+		s.polled, s.queued = nil, nil
+	}
+	return ev, nil
+}
+
+// discard removes records that only PollEvents can have left behind.
+func (s *stream) discard(states []*epochState) {
+	if len(s.polled) == 0 {
+		return
+	}
+	gone := make(map[*epochState]bool, len(states))
+	for _, st := range states {
+		gone[st] = true
+	}
+	kept := s.polled[:0]
+	for _, ev := range s.polled {
+		if f, ok := ev.(*Fetched); !ok || !gone[f.state] {
+			kept = append(kept, ev)
+		}
+	}
+	clear(s.polled[len(kept):])
+	s.polled = kept
+}
+
+// fill polls kgo, which a hook or ctx may cut short, and keeps what it
+// returned. A poll that is cut short leaves records buffered in kgo.
+func (c *Consumer) fill(ctx context.Context) {
+	fetches := c.client.PollFetches(ctx)
+
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var records, failed bool
+	for i := range fetches {
+		for j := range fetches[i].Topics {
+			topic := &fetches[i].Topics[j]
+			for k := range topic.Partitions {
+				fp := &topic.Partitions[k]
+				p := Partition{topic.Topic, fp.Partition}
+				if len(fp.Records) > 0 {
+					records = true
+					c.fetched(p, fp)
+				}
+				if fp.Err != nil {
+					failed = true
+					c.fetchFailed(p, fp)
+				}
+			}
+		}
+	}
+	c.paceErrors(failed && !records)
+}
+
+// fetched turns records into an event. Records of a partition without an open
+// epoch are dropped: kgo goes on returning a lost partition's records while
+// its hook runs.
+func (c *Consumer) fetched(p Partition, fp *kgo.FetchPartition) {
+	s := c.open[p]
+	if s == nil || s.fenced.Load() {
+		return
+	}
+	end := fp.HighWatermark
+	if fp.LastStableOffset >= 0 && fp.LastStableOffset < end {
+		end = fp.LastStableOffset
+	}
+	if len(c.stream.failing) > 0 {
+		c.recovered(p.String())
+	}
+	c.stream.polled = append(c.stream.polled, &Fetched{Epoch: s.Epoch, Records: fp.Records, End: end, state: s})
+}
+
+func (c *Consumer) fetchFailed(p Partition, fp *kgo.FetchPartition) {
+	var (
+		lost    *kgo.ErrDataLoss
+		session *kgo.ErrGroupSession
+	)
+	switch err := fp.Err; {
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, kgo.ErrClientClosed):
+		// The poll ended; Poll itself says why.
+	case errors.As(err, &lost):
+		c.rewound(p, err)
+	case errors.As(err, &session):
+		c.report("group", &GroupError{c.group, session.Err}, isFatal(session.Err))
+	case errors.Is(err, kerr.OffsetOutOfRange):
+		e := &OffsetOutOfRangeError{Partition: p, Offset: -1, Start: fp.LogStartOffset, End: fp.HighWatermark, Err: err}
+		if s := c.open[p]; s != nil {
+			e.Offset = s.fetched.offset
+		}
+		c.report(p.String(), e, true)
+	case errors.Is(err, kerr.UnknownTopicID), errors.Is(err, kerr.UnknownTopicOrPartition):
+		c.report(p.String(), &UnknownTopicError{p.Topic}, true)
+	default:
+		c.report(p.String(), &PartitionError{p, err}, isFatal(err))
+	}
+}
+
+// rewound ends the epoch of a partition whose log lost its end: kgo goes on at
+// a smaller offset, and within an epoch offsets only rise.
+func (c *Consumer) rewound(p Partition, why error) {
+	s := c.open[p]
+	if s == nil || s.fenced.Load() {
+		return
+	}
+	s.fenced.Store(true)
+	// Fenced in full without the lock; cancelling runs the code of others.
+	c.running.start(func() { s.fence(ErrFenced) })
+	fresh := c.openEpoch(p)
+	c.stream.polled = append(c.stream.polled,
+		&Lost{Epochs: []Epoch{s.Epoch}, Reason: why, states: []*epochState{s}},
+		&Assigned{Epochs: []Epoch{fresh.Epoch}, Reason: why, states: []*epochState{fresh}})
+}
+
+// report queues a Failed once per change of what is wrong with scope.
+func (c *Consumer) report(scope string, err error, fatal bool) {
+	text := err.Error()
+	if c.stream.failing[scope] == text {
+		return
+	}
+	c.stream.failing[scope] = text
+	c.stream.push(&Failed{Err: err, Fatal: fatal})
+}
+
+// recovered forgets what was wrong with scope, so that it is reported again
+// when it comes back.
+func (c *Consumer) recovered(scope string) { delete(c.stream.failing, scope) }
+
+const (
+	minErrorPause = 10 * time.Millisecond
+	maxErrorPause = time.Second
+)
+
+// paceErrors slows polling down while all that kgo returns is errors: it
+// refetches a partition with a lasting error at once and for ever.
+func (c *Consumer) paceErrors(failing bool) {
+	if !failing {
+		c.backoff = 0
+		return
+	}
+	c.backoff = min(max(2*c.backoff, minErrorPause), maxErrorPause)
+}
+
+// waitErrorPause waits as paceErrors said; it reports false if ctx ended.
+func (c *Consumer) waitErrorPause(ctx context.Context) bool {
+	if c.backoff == 0 {
+		return true
+	}
+	timer := time.NewTimer(c.backoff)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// isFatal tells errors that do not go away by trying again.
+func isFatal(err error) bool {
+	for _, fatal := range []error{
+		kerr.TopicAuthorizationFailed,
+		kerr.GroupAuthorizationFailed,
+		kerr.ClusterAuthorizationFailed,
+		kerr.SaslAuthenticationFailed,
+		kerr.UnknownTopicID,
+		kerr.FencedInstanceID,
+		kerr.InvalidGroupID,
+		kerr.InvalidSessionTimeout,
+		kerr.InconsistentGroupProtocol,
+		kerr.UnsupportedVersion,
+	} {
+		if errors.Is(err, fatal) {
+			return true
+		}
+	}
+	return false
+}
