@@ -306,12 +306,22 @@ func (c *Consumer) instanceID() *string {
 func (c *Consumer) fenceEverything(why error) {
 	c.mu.Lock()
 	states := slices.Collect(maps.Values(c.open))
+	sortEpochs(states)
 	clear(c.open)
 	if len(states) > 0 {
 		c.stream.push(&Lost{Epochs: epochsOf(states), Reason: why, states: states})
 	}
+	var waiting []*Revoked
+	for _, s := range states {
+		if s.revoking != nil && s.revoking != c.drainEvent {
+			waiting = append(waiting, s.revoking)
+		}
+	}
 	c.mu.Unlock()
 	fenceAll(states, ErrFenced)
+	for _, ev := range waiting {
+		ev.release() // there is nothing left to wait for
+	}
 }
 
 func commitError(offsets map[*epochState]position, err error, unknown bool) error {

@@ -1,7 +1,9 @@
 package arroyo
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"sync/atomic"
 )
 
@@ -37,6 +39,10 @@ func epochsOf(states []*epochState) []Epoch {
 		epochs[i] = s.Epoch
 	}
 	return epochs
+}
+
+func sortEpochs(states []*epochState) {
+	slices.SortFunc(states, func(a, b *epochState) int { return cmp.Compare(a.N, b.N) })
 }
 
 // openEpoch begins an epoch. Consumer.mu is held.

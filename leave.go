@@ -36,7 +36,7 @@ func (c *Consumer) Drain(timeout time.Duration) {
 			ev.states = append(ev.states, s)
 		}
 	}
-	slices.SortFunc(ev.states, func(a, b *epochState) int { return int(int64(a.N) - int64(b.N)) })
+	sortEpochs(ev.states)
 	ev.Epochs = epochsOf(ev.states)
 	close(c.draining)
 

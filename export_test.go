@@ -1,0 +1,81 @@
+package arroyo
+
+import (
+	"context"
+	"errors"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// LaneRig drives a pipeline as a run does, but without a consumer: through
+// spans, a lane on its goroutine and the watermark of one epoch.
+type LaneRig struct {
+	lane     *Lane
+	tracker  tracker
+	progress progress
+	woken    chan struct{}
+	misused  chan error
+}
+
+// NewLaneRig starts the lane of a pipeline.
+func NewLaneRig(pipeline Strategy[*kgo.Record]) *LaneRig {
+	r := &LaneRig{woken: make(chan struct{}, 1), misused: make(chan error, 1)}
+	r.tracker.wake = func() {
+		select {
+		case r.woken <- struct{}{}:
+		default:
+		}
+	}
+	r.tracker.rejected = func(_ *span, _ int, err error) { r.misuse(err) }
+	r.tracker.misused = r.misuse
+	r.tracker.watched.Store(true)
+	r.lane = newLane(pipeline, &r.tracker)
+	ctx := context.WithValue(context.Background(), laneKey{}, r.lane)
+	r.progress = progress{
+		state:     &epochState{Epoch: Epoch{Partition{"events", 0}, 1}, ctx: ctx},
+		run:       &r.tracker,
+		ctx:       ctx,
+		committed: -1,
+	}
+	go r.lane.serve()
+	return r
+}
+
+func (r *LaneRig) misuse(err error) {
+	select {
+	case r.misused <- err:
+	default:
+	}
+	r.tracker.wake()
+}
+
+// Process hands a fetched slice of records to the lane, lets it flush if flush
+// is set, and waits until all of them are settled. It returns the watermark.
+func (r *LaneRig) Process(records []*kgo.Record, flush bool) (int64, error) {
+	r.lane.enqueue(r.progress.append(records))
+	if flush {
+		for !r.lane.isIdle() {
+			<-r.woken
+		}
+		r.lane.requestFlush()
+	}
+	for r.tracker.inFlight.Load() > 0 {
+		<-r.woken
+		select {
+		case err := <-r.misused:
+			return 0, err
+		case <-r.lane.done:
+			return 0, errors.Join(errors.New("the lane ended before the records were settled"), r.lane.failure())
+		default:
+		}
+	}
+	r.progress.advance()
+	return r.progress.watermark.offset, nil
+}
+
+// Close flushes and closes the pipeline and waits until the lane has ended.
+func (r *LaneRig) Close() error {
+	r.lane.requestFinish()
+	<-r.lane.done
+	return r.lane.failure()
+}

@@ -1,0 +1,190 @@
+package arroyo_test
+
+import (
+	"context"
+	"encoding/binary"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/arroyo-go/arroyo"
+	"github.com/arroyo-go/arroyo/strategies"
+)
+
+// fetchedRecords is what one fetch of a partition holds by default, one
+// mebibyte, of records with values of 100 bytes.
+const fetchedRecords = 9000
+
+// hotPath is a pipeline that the benchmark drives, and what it has to do.
+type hotPath struct {
+	name  string
+	build func(sum *uint64) arroyo.Strategy[*kgo.Record]
+	sum   func(v uint64) uint64 // what a record adds to sum
+	flush bool                  // whether the last batch has to be flushed
+}
+
+func hotPaths() []hotPath {
+	var (
+		all  = func(arroyo.Message[uint64]) bool { return true }
+		even = func(m arroyo.Message[uint64]) bool { return m.Payload%2 == 0 }
+		each = func(sum *uint64) arroyo.Strategy[uint64] {
+			return strategies.ForEach(func(_ context.Context, m arroyo.Message[uint64]) error {
+				*sum += m.Payload
+				return nil
+			})
+		}
+		whole = func(v uint64) uint64 { return v }
+		half  = func(v uint64) uint64 { return v * ((v + 1) % 2) }
+	)
+	return []hotPath{
+		{
+			name:  "Noop",
+			build: func(*uint64) arroyo.Strategy[*kgo.Record] { return strategies.Noop[*kgo.Record]() },
+			sum:   func(uint64) uint64 { return 0 },
+		},
+		{
+			name: "RunTask-Filter-Noop",
+			build: func(sum *uint64) arroyo.Strategy[*kgo.Record] {
+				return strategies.RunTask(decode, strategies.Filter(func(m arroyo.Message[uint64]) bool {
+					*sum += m.Payload
+					return true
+				}, strategies.Noop[uint64]()))
+			},
+			sum: whole,
+		},
+		{
+			name: "RunTask-Filter-ForEach",
+			build: func(sum *uint64) arroyo.Strategy[*kgo.Record] {
+				return strategies.RunTask(decode, strategies.Filter(all, each(sum)))
+			},
+			sum: whole,
+		},
+		{
+			name: "RunTask-FilterHalf-ForEach",
+			build: func(sum *uint64) arroyo.Strategy[*kgo.Record] {
+				return strategies.RunTask(decode, strategies.Filter(even, each(sum)))
+			},
+			sum: half,
+		},
+		{
+			name: "RunTask-Filter-ForEachBatch1000",
+			build: func(sum *uint64) arroyo.Strategy[*kgo.Record] {
+				return strategies.RunTask(decode, strategies.Filter(all,
+					strategies.ForEachBatch(1000, time.Hour, func(_ context.Context, rows []arroyo.Message[uint64]) error {
+						for i := range rows {
+							*sum += rows[i].Payload
+						}
+						return nil
+					})))
+			},
+			sum:   whole,
+			flush: true,
+		},
+	}
+}
+
+func decode(_ context.Context, m arroyo.Message[*kgo.Record]) (uint64, error) {
+	return binary.BigEndian.Uint64(m.Payload.Value), nil
+}
+
+// BenchmarkHotPath is what a record costs from the moment it was fetched until
+// the watermark is past it, without a broker and without kgo. The run loop and
+// the lane take turns, so that the time is that of both.
+func BenchmarkHotPath(b *testing.B) {
+	for _, path := range hotPaths() {
+		b.Run(path.name, func(b *testing.B) {
+			records := numbered(fetchedRecords)
+			var sum uint64
+			rig := arroyo.NewLaneRig(path.build(&sum))
+			process(b, rig, path, records) // the lane learns how much to submit at once
+			sum = 0
+			n, fetches := 0, 0
+			before := readMem()
+			b.ReportAllocs()
+			for b.Loop() {
+				process(b, rig, path, records)
+				n += len(records)
+				fetches++
+			}
+			after := readMem()
+			if err := rig.Close(); err != nil {
+				b.Fatal(err)
+			}
+			if want := sumOf(path, records) * uint64(fetches); sum != want {
+				b.Fatalf("the pipeline's sum is %d, not %d", sum, want)
+			}
+			b.ReportMetric(0, "ns/op") // an op is a fetch
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(n), "ns/record")
+			b.ReportMetric(float64(after.Mallocs-before.Mallocs)/float64(n), "allocs/record")
+			b.ReportMetric(float64(after.TotalAlloc-before.TotalAlloc)/float64(n), "B/record")
+		})
+	}
+}
+
+// TestHotPathBudget fails if a step begins to allocate for each record.
+func TestHotPathBudget(t *testing.T) {
+	const (
+		rounds = 20
+		most   = 0.05 // allocations a record: what remains is for each span, chunk and batch
+	)
+	for _, path := range hotPaths() {
+		t.Run(path.name, func(t *testing.T) {
+			records := numbered(fetchedRecords)
+			var sum uint64
+			rig := arroyo.NewLaneRig(path.build(&sum))
+			process(t, rig, path, records)
+			sum = 0
+			before := readMem()
+			for range rounds {
+				process(t, rig, path, records)
+			}
+			after := readMem()
+			if err := rig.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if want := sumOf(path, records) * rounds; sum != want {
+				t.Errorf("the pipeline's sum is %d, not %d", sum, want)
+			}
+			got := float64(after.Mallocs-before.Mallocs) / float64(rounds*len(records))
+			if got > most {
+				t.Errorf("%.3f allocations a record, more than %v: profile BenchmarkHotPath/%s with -memprofile", got, most, path.name)
+			}
+		})
+	}
+}
+
+func process(tb testing.TB, rig *arroyo.LaneRig, path hotPath, records []*kgo.Record) {
+	tb.Helper()
+	watermark, err := rig.Process(records, path.flush)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if want := records[len(records)-1].Offset + 1; watermark != want {
+		tb.Fatalf("the watermark is %d, not %d", watermark, want)
+	}
+}
+
+// numbered returns records of 100 bytes whose values begin with their number.
+func numbered(n int) []*kgo.Record {
+	records := make([]*kgo.Record, n)
+	for i := range records {
+		value := make([]byte, 100)
+		binary.BigEndian.PutUint64(value, uint64(i))
+		records[i] = &kgo.Record{Topic: "events", Offset: int64(i), Value: value}
+	}
+	return records
+}
+
+func sumOf(path hotPath, records []*kgo.Record) (sum uint64) {
+	for i := range records {
+		sum += path.sum(uint64(i))
+	}
+	return sum
+}
+
+func readMem() (m runtime.MemStats) {
+	runtime.ReadMemStats(&m)
+	return m
+}
