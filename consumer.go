@@ -48,9 +48,10 @@ type Consumer struct {
 	ending        bool               // Close was called, or the leave is done
 
 	// Of the goroutine that polls.
-	joined  bool       // topics were added
-	handing releasable // the event that the next Poll releases
-	backoff time.Duration
+	joined     bool       // topics were added
+	handing    releasable // the event that the next Poll releases
+	errorPause time.Duration
+	pollAfter  time.Time // the end of errorPause
 }
 
 // NewConsumer makes a member of the group that reads the topics. It does not

@@ -104,28 +104,41 @@ func (r *run) commitDrained(d *drain) {
 
 // abandon tells of a drain that ends with work left.
 func (r *run) abandon(d *drain) {
-	left := &AbandonedError{After: time.Since(d.began)}
+	records := 0
+	var partitions []Partition
 	for _, p := range d.epochs {
 		n := p.pending()
 		if n == 0 || r.progress[p.state.Epoch] != p {
 			continue
 		}
-		left.Records += n
-		left.Partitions = append(left.Partitions, p.state.Partition)
+		records += n
+		partitions = append(partitions, p.state.Partition)
 		offset, _ := p.oldest()
 		r.log.Warn("drain is past its deadline; the next owner goes on here",
 			append(epochAttrs(p.state.Epoch), "offset", offset, "unsettled", n, "step", r.lane.stepName())...)
 	}
-	if left.Records == 0 && (!d.last || r.lane.ended()) {
+	if !d.last {
 		return
 	}
-	if !r.lane.isIdle() && !r.lane.ended() {
-		left.Step = r.lane.stepName()
+	if records > 0 {
+		left := r.unclean()
+		left.Records, left.Partitions = records, partitions
 	}
-	if d.last {
-		r.abandoned = left
+	if !r.lane.ended() {
+		if !r.lane.isIdle() {
+			r.unclean().Step = r.lane.stepName()
+		}
 		r.lane.abandon(ErrAbandoned)
 	}
+}
+
+// unclean returns the error that says what the last drain left.
+func (r *run) unclean() *AbandonedError {
+	if r.abandoned == nil {
+		r.abandoned = &AbandonedError{}
+	}
+	r.abandoned.After = time.Since(r.stoppedAt).Round(time.Millisecond)
+	return r.abandoned
 }
 
 // stop begins the end of the run.
@@ -134,7 +147,8 @@ func (r *run) stop() {
 		return
 	}
 	r.stopping = true
-	r.stopBy = time.Now().Add(r.config.drainTimeout)
+	r.stoppedAt = time.Now()
+	r.stopBy = r.stoppedAt.Add(r.config.drainTimeout)
 	for _, p := range r.progress {
 		p.draining.Store(true)
 	}
@@ -144,8 +158,8 @@ func (r *run) stop() {
 
 // abandonRest is for a run that is past its end.
 func (r *run) abandonRest() {
-	if r.abandoned == nil && !r.lane.ended() {
-		d := &drain{began: r.stopBy.Add(-r.config.drainTimeout), last: true}
+	if !r.lane.ended() && r.lane.ctx.Err() == nil {
+		d := &drain{began: r.stoppedAt, last: true}
 		for _, p := range r.progress {
 			d.epochs = append(d.epochs, p)
 		}

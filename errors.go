@@ -214,21 +214,29 @@ func (e *InvalidError) Error() string { return fmt.Sprintf("invalid message: %v"
 
 func (e *InvalidError) Unwrap() error { return e.Err }
 
-// AbandonedError is returned by Run when work was left undone at the deadline
-// of the shutdown. The next owner of the partitions reads those records.
+// AbandonedError is returned by Run when its last drain was not clean: work was
+// not done at the deadline, or partitions were lost meanwhile. The partitions'
+// next owners go on from the committed offsets.
 type AbandonedError struct {
-	Records    int // without a verdict
-	Partitions []Partition
-	Step       string // the step whose call did not return; empty if none
+	Records    int         // without a verdict
+	Partitions []Partition // of these records
+	Lost       []Partition // lost before their last commit
+	Step       string      // the step whose call did not return; empty if none
 	After      time.Duration
 }
 
 func (e *AbandonedError) Error() string {
-	s := fmt.Sprintf("arroyo: %d records of %s were left to the next owner after a drain of %v", e.Records, partitionList(e.Partitions), e.After)
-	if e.Step != "" {
-		s += fmt.Sprintf("; step %s has not returned: let its function honour its context", e.Step)
+	var parts []string
+	if e.Records > 0 {
+		parts = append(parts, fmt.Sprintf("%d records of %s are not done", e.Records, partitionList(e.Partitions)))
 	}
-	return s
+	if len(e.Lost) > 0 {
+		parts = append(parts, fmt.Sprintf("%s were lost, so that what was done since their last commit is done again", partitionList(e.Lost)))
+	}
+	if e.Step != "" {
+		parts = append(parts, fmt.Sprintf("step %s has not returned: let its function honour its context", e.Step))
+	}
+	return fmt.Sprintf("arroyo: the last drain was not clean after %v: %s", e.After, strings.Join(parts, "; "))
 }
 
 // Is makes errors.Is(err, ErrAbandoned) true.

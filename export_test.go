@@ -49,16 +49,10 @@ func (r *LaneRig) misuse(err error) {
 	r.tracker.wake()
 }
 
-// Process hands a fetched slice of records to the lane, lets it flush if flush
-// is set, and waits until all of them are settled. It returns the watermark.
-func (r *LaneRig) Process(records []*kgo.Record, flush bool) (int64, error) {
+// Process hands a fetched slice of records to the lane and waits until all of
+// them are settled. It returns the watermark.
+func (r *LaneRig) Process(records []*kgo.Record) (int64, error) {
 	r.lane.enqueue(r.progress.append(records))
-	if flush {
-		for !r.lane.isIdle() {
-			<-r.woken
-		}
-		r.lane.requestFlush()
-	}
 	for r.tracker.inFlight.Load() > 0 {
 		<-r.woken
 		select {

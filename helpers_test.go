@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"slices"
 	"sync"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
 	"go.uber.org/goleak"
 
 	"github.com/arroyo-go/arroyo"
@@ -46,7 +46,7 @@ func underEveryProtocol(t *testing.T, test func(t *testing.T, opts []kgo.Opt)) {
 	}
 }
 
-var quiet = arroyo.Logger(slog.New(slog.NewTextHandler(io.Discard, nil)))
+var quiet = arroyo.Logger(slog.New(slog.DiscardHandler))
 
 // newConsumer makes a member of the group on the broker.
 func newConsumer(t *testing.T, broker *memkafka.Broker, opts ...kgo.Opt) *arroyo.Consumer {
@@ -223,4 +223,8 @@ func numbers(epochs []arroyo.Epoch) []int32 {
 	}
 	slices.SortFunc(ns, cmp.Compare)
 	return ns
+}
+
+func saslPlain(user, password string) kgo.Opt {
+	return kgo.SASL(plain.Auth{User: user, Pass: password}.AsMechanism())
 }

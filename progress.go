@@ -73,10 +73,9 @@ func (p *progress) advance() {
 		// Reads the first record that is not done, never one before it:
 		// those may have been recycled.
 		if !p.known {
-			p.watermark, p.known = position{s.records[done].Offset, -1}, true
-		} else if done > 0 {
-			p.watermark.offset = s.records[done].Offset
+			p.watermark, p.known = position{-1, -1}, true
 		}
+		p.watermark.offset = s.records[done].Offset
 		break
 	}
 	if p.head > len(p.spans)/2 {

@@ -30,6 +30,7 @@ type run struct {
 	flushed  bool // whether the lane was flushed because the bound is met
 
 	stopping  bool
+	stoppedAt time.Time
 	stopBy    time.Time // when Run has to be over
 	failure   error
 	abandoned *AbandonedError
@@ -157,6 +158,10 @@ func (r *run) lost(ev *Lost) {
 	for _, e := range ev.Epochs {
 		if p := r.progress[e]; p != nil {
 			r.log.Warn("partition lost", append(epochAttrs(e), "unsettled", p.pending(), "reason", ev.Reason)...)
+			if p.advance(); r.stopping && p.known && (p.watermark.offset > p.committed || p.pending() > 0) {
+				left := r.unclean()
+				left.Lost = append(left.Lost, e.Partition)
+			}
 			r.forget(p)
 		}
 	}

@@ -128,7 +128,7 @@ func (s *span) fenced(index uint8) bool {
 	if s.from == nil {
 		return s.owner.state.fenced.Load()
 	}
-	fenced := true
+	fenced := false // without records there is nothing to lose
 	s.from.each(int(index), func(root slot) bool {
 		fenced = root.span.fenced(root.index)
 		return fenced

@@ -108,8 +108,7 @@ func (c *Consumer) fill(ctx context.Context) {
 					c.fetched(p, fp)
 				}
 				if fp.Err != nil {
-					failed = true
-					c.fetchFailed(p, fp)
+					failed = c.fetchFailed(p, fp) || failed
 				}
 			}
 		}
@@ -135,14 +134,16 @@ func (c *Consumer) fetched(p Partition, fp *kgo.FetchPartition) {
 	c.stream.polled = append(c.stream.polled, &Fetched{Epoch: s.Epoch, Records: fp.Records, End: end, state: s})
 }
 
-func (c *Consumer) fetchFailed(p Partition, fp *kgo.FetchPartition) {
+// fetchFailed reports a fetch's error, unless it is none but the end of the
+// poll.
+func (c *Consumer) fetchFailed(p Partition, fp *kgo.FetchPartition) bool {
 	var (
 		lost    *kgo.ErrDataLoss
 		session *kgo.ErrGroupSession
 	)
 	switch err := fp.Err; {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, kgo.ErrClientClosed):
-		// The poll ended; Poll itself says why.
+		return false // Poll itself says why
 	case errors.As(err, &lost):
 		c.rewound(p, err)
 	case errors.As(err, &session):
@@ -158,6 +159,7 @@ func (c *Consumer) fetchFailed(p Partition, fp *kgo.FetchPartition) {
 	default:
 		c.report(p.String(), &PartitionError{p, err}, isFatal(err))
 	}
+	return true
 }
 
 // rewound ends the epoch of a partition whose log lost its end: kgo goes on at
@@ -199,18 +201,19 @@ const (
 // refetches a partition with a lasting error at once and for ever.
 func (c *Consumer) paceErrors(failing bool) {
 	if !failing {
-		c.backoff = 0
+		c.errorPause = 0
 		return
 	}
-	c.backoff = min(max(2*c.backoff, minErrorPause), maxErrorPause)
+	c.errorPause = min(max(2*c.errorPause, minErrorPause), maxErrorPause)
+	c.pollAfter = time.Now().Add(c.errorPause)
 }
 
 // waitErrorPause waits as paceErrors said; it reports false if ctx ended.
 func (c *Consumer) waitErrorPause(ctx context.Context) bool {
-	if c.backoff == 0 {
+	if c.errorPause == 0 {
 		return true
 	}
-	timer := time.NewTimer(c.backoff)
+	timer := time.NewTimer(time.Until(c.pollAfter))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
