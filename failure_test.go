@@ -281,9 +281,9 @@ func TestNotAuthorised(t *testing.T) {
 				if key == kmsg.Metadata {
 					refusal = kerr.TopicAuthorizationFailed
 				}
-				m := startMember(t, broker, strategies.Noop[*kgo.Record](), nil)
 				broker.Cluster().Fault(kfake.Fault{Keys: []kmsg.Key{key}, Err: refusal, Count: -1})
-				time.Sleep(10 * time.Minute) // a topic's refusal shows when metadata is loaded again
+				m := startMember(t, broker, strategies.Noop[*kgo.Record](), nil)
+				time.Sleep(time.Minute)
 				if err := m.stop(); !errors.Is(err, refusal) {
 					t.Errorf("Run: %v, want %v", err, refusal)
 				}

@@ -12,7 +12,7 @@ import (
 //
 // It is a token: a commit borrows it; a hook that ends a session keeps it; the
 // next hook of any kind puts it back. Only kgo's hooks, which never run at the
-// same time, open and close the gate.
+// same time, open and close the gate. It is shut until the first of them.
 type gate struct {
 	token chan struct{}
 
@@ -23,7 +23,7 @@ type gate struct {
 
 func (g *gate) init() {
 	g.token = make(chan struct{}, 1)
-	g.token <- struct{}{}
+	g.shut = true
 }
 
 // open ends a shut.
@@ -37,7 +37,7 @@ func (g *gate) open() {
 	}
 }
 
-// shut waits for the commit in flight and lets no other one begin. When ctx
+// close waits for the commit in flight and lets no other one begin. When ctx
 // ends it cuts the commit short; the broker may apply it all the same.
 func (g *gate) close(ctx context.Context, cause error) {
 	g.mu.Lock()

@@ -12,6 +12,9 @@ import (
 const (
 	// leaveTime bounds what leaving the group may take.
 	leaveTime = 3 * time.Second
+	// joinPatience is how long kgo's own way of leaving may take before a
+	// join in flight, for which it waits, is left behind.
+	joinPatience = 250 * time.Millisecond
 	// closeGrace is what kgo gets to end after its context has ended.
 	closeGrace = 500 * time.Millisecond
 )
@@ -84,27 +87,32 @@ func (c *Consumer) shutDown(limit time.Duration) {
 	c.shutting.Do(func() {
 		go func() {
 			defer close(c.shut)
-			if c.gate.isShut() {
-				// A join may be in flight, for which kgo would wait.
-				c.leaveDuringJoin(ctx)
-				c.endRoot()
-			}
 			c.client.Close()
 		}()
 	})
-	select {
-	case <-c.shut:
-	case <-ctx.Done():
+	if !waitFor(ctx, c.shut, joinPatience) && c.gate.isShut() {
+		c.leaveDuringJoin(ctx)
+	} else {
+		waitFor(ctx, c.shut, limit)
 	}
 	c.endRoot()
-	timer := time.NewTimer(closeGrace)
+	// Only a Dialer or a hook of the user's that ignores its context can hold
+	// kgo for longer.
+	waitFor(context.Background(), c.shut, closeGrace)
+}
+
+// waitFor waits until done is closed, at most for d and until ctx ends, and
+// reports whether it is.
+func waitFor(ctx context.Context, done <-chan struct{}, d time.Duration) bool {
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
-	case <-c.shut:
+	case <-done:
+		return true
+	case <-ctx.Done():
 	case <-timer.C:
-		// Only a Dialer or a hook of the user's that ignores its context
-		// can hold kgo now.
 	}
+	return false
 }
 
 // leaveDuringJoin tells the broker that this member is gone, so that the group

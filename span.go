@@ -76,7 +76,11 @@ func (s *span) reject(index uint8, err error) {
 	}
 	if won := s.except(1<<index, &s.rejected); won != 0 {
 		s.owner.rejected(s, int(index), err)
+		return
 	}
+	// An Ack that came in between may have met the rejection that was taken
+	// back, and left the span for us to settle.
+	s.settle()
 }
 
 func (s *span) derive(mask uint64, v verdict, err error) {

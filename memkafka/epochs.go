@@ -1,0 +1,34 @@
+package memkafka
+
+import (
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// answerLeaderEpochs corrects a defect of kfake as of 2026-09-18. After a leader has moved, kfake answers
+// OffsetForLeaderEpoch for the epoch before with "unknown" until a record was produced in the new one. kgo 1.22 takes
+// that for data loss and reads the partition again from its start. No log is ever truncated here, so the right answer
+// is always: up to the high watermark, nothing has changed.
+func answerLeaderEpochs(c *kfake.Cluster) {
+	c.ControlKey(int16(kmsg.OffsetForLeaderEpoch), func(kreq kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		req := kreq.(*kmsg.OffsetForLeaderEpochRequest)
+		resp := req.ResponseKind().(*kmsg.OffsetForLeaderEpochResponse)
+		for _, rt := range req.Topics {
+			topic := kmsg.NewOffsetForLeaderEpochResponseTopic()
+			topic.Topic = rt.Topic
+			for _, rp := range rt.Partitions {
+				info := c.PartitionInfo(rt.Topic, rp.Partition)
+				current := rp.CurrentLeaderEpoch == -1 || info != nil && rp.CurrentLeaderEpoch == info.Epoch
+				if info == nil || info.Leader != c.CurrentNode() || !current || rp.LeaderEpoch > info.Epoch {
+					return nil, nil, false // an error, which kfake words right
+				}
+				p := kmsg.NewOffsetForLeaderEpochResponseTopicPartition()
+				p.Partition, p.LeaderEpoch, p.EndOffset = rp.Partition, rp.LeaderEpoch, info.HighWatermark
+				topic.Partitions = append(topic.Partitions, p)
+			}
+			resp.Topics = append(resp.Topics, topic)
+		}
+		return resp, nil, true
+	})
+}

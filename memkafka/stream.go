@@ -1,0 +1,162 @@
+package memkafka
+
+import (
+	"io"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	minStream = 4 << 10
+	maxStream = 256 << 10 // bytes under way in one direction, about what a socket has on a local network
+)
+
+// stream is one direction of a connection: a ring buffer that grows up to maxStream bytes. At most one goroutine reads
+// and one writes at a time.
+//
+// The reader waits for readable only after it found the buffer empty, the writer for writable only after it found it
+// full. So a token is sent when the buffer stops being empty, or full, and none is sent in between.
+type stream struct {
+	readable, writable chan struct{} // one token
+
+	mu           sync.Mutex
+	buf          []byte
+	head, length int
+	writerClosed bool // io.EOF once the buffer is empty
+	readerClosed bool
+}
+
+func newStream() *stream {
+	return &stream{readable: make(chan struct{}, 1), writable: make(chan struct{}, 1)}
+}
+
+// take moves up to len(p) bytes out of the buffer. It returns io.EOF if there will be no more.
+func (s *stream) take(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.length == 0 {
+		if s.writerClosed {
+			return 0, io.EOF
+		}
+		return 0, nil
+	}
+	full := s.length == maxStream
+	n := 0
+	for n < len(p) && s.length > 0 {
+		m := copy(p[n:], s.buf[s.head:min(s.head+s.length, len(s.buf))])
+		n += m
+		s.head = (s.head + m) % len(s.buf)
+		s.length -= m
+	}
+	if full && n > 0 {
+		notify(s.writable)
+	}
+	return n, nil
+}
+
+// put moves as much of p into the buffer as there is room for. It returns EPIPE if nobody will read it.
+func (s *stream) put(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.readerClosed || s.writerClosed {
+		return 0, syscall.EPIPE
+	}
+	s.grow(s.length + len(p))
+	empty := s.length == 0
+	n := 0
+	for n < len(p) && s.length < len(s.buf) {
+		tail := (s.head + s.length) % len(s.buf)
+		end := len(s.buf)
+		if tail < s.head {
+			end = s.head
+		}
+		m := copy(s.buf[tail:end], p[n:])
+		n += m
+		s.length += m
+	}
+	if empty && n > 0 {
+		notify(s.readable)
+	}
+	return n, nil
+}
+
+// grow makes room for size bytes, or maxStream.
+func (s *stream) grow(size int) {
+	if size <= len(s.buf) || len(s.buf) == maxStream {
+		return
+	}
+	capacity := max(minStream, len(s.buf))
+	for capacity < size && capacity < maxStream {
+		capacity *= 2
+	}
+	buf := make([]byte, capacity)
+	if s.length > 0 {
+		n := copy(buf, s.buf[s.head:min(s.head+s.length, len(s.buf))])
+		copy(buf[n:], s.buf[:s.length-n])
+	}
+	s.buf, s.head = buf, 0
+}
+
+func (s *stream) closeWriter() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.writerClosed = true
+	notify(s.readable)
+}
+
+func (s *stream) closeReader() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.readerClosed = true
+	s.buf, s.head, s.length = nil, 0, 0
+	notify(s.writable)
+}
+
+func notify(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// deadline is a moment that can be moved, and whose passing is a closed channel.
+type deadline struct {
+	mu     sync.Mutex
+	timer  *time.Timer
+	passed chan struct{}
+}
+
+func newDeadline() *deadline { return &deadline{passed: make(chan struct{})} }
+
+func (d *deadline) wait() <-chan struct{} {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.passed
+}
+
+// set moves the deadline; the zero time means never. Whoever waits already sees the new one, unless the old one has
+// passed.
+func (d *deadline) set(t time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.timer != nil && !d.timer.Stop() {
+		<-d.passed // the timer's function is about to close it
+	}
+	d.timer = nil
+	passed := isClosed(d.passed)
+	after := time.Until(t)
+	if t.IsZero() || after > 0 {
+		if passed {
+			d.passed = make(chan struct{})
+		}
+		if !t.IsZero() {
+			c := d.passed
+			d.timer = time.AfterFunc(after, func() { close(c) })
+		}
+		return
+	}
+	if !passed {
+		close(d.passed)
+	}
+}
