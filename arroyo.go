@@ -1,3 +1,82 @@
+// Package arroyo is for writing Kafka consumers: consume, process, settle,
+// commit; at least once and in order per partition; with rebalances made
+// visible as events to those who want them and invisible to everybody else. It
+// stands on franz-go, is pure Go, and is tested without a Kafka (see package
+// memkafka).
+//
+// # A pipeline
+//
+// What nearly everybody needs is a [Consumer], a pipeline of steps (see
+// package strategies) and a [Processor] that runs it:
+//
+//	consumer, err := arroyo.NewConsumer("ingest", []string{"events"},
+//		arroyo.ClientOptions(kgo.SeedBrokers("localhost:9092")))
+//	...
+//	pipeline := strategies.RunTask(strategies.JSON,
+//		strategies.Filter(wanted,
+//			strategies.ForEachBatch(1000, time.Second, insert)))
+//	processor, err := arroyo.NewProcessor(consumer, pipeline)
+//	...
+//	err = processor.Run(ctx)
+//
+// There are no commits, no callbacks and no rebalance in sight. When ctx ends,
+// Run drains, commits and leaves the group, within [DrainTimeout].
+//
+// # The way of a record
+//
+// [Consumer.Poll] takes it from kgo and returns it in a [Fetched]. The run loop
+// puts it into the queue of the [Lane], whose goroutine hands it, with others
+// of its partition, to the first step's Submit as a [Message]. Steps transform
+// it, hold it back, drop it; the last one settles it. The watermark of its
+// [Epoch] is the offset below which every record is done. It is what is
+// committed: every [CommitInterval], when the partition is revoked, and at the
+// end.
+//
+// # What is promised
+//
+// Nothing is lost: below a committed offset every record was acked. No commit
+// is sent for a partition that is not held. After a partition was given up, no
+// record of it is handed to user code. Each partition's records are handed out
+// in order. A record is processed twice only if its member crashed, was cut
+// off, or missed a deadline after processing and before committing it. A drain
+// ends by its deadline, whatever user code and brokers do.
+//
+// # What an error means
+//
+// A user function says it: [Invalid], this message can never be processed;
+// [Drop], it is done with on purpose; anything else, the world is broken, so
+// the run ends and the next one starts with that message. Nothing is dropped
+// silently. A panic is an error with its stack.
+//
+// # Your own strategy
+//
+// A [Strategy] has three methods. Embed [Forward] and override Submit. Use
+// [LaneOf] for timers and goroutines, and [With], [Join] and [Split] for
+// messages that stand for others.
+//
+// # Your own loop
+//
+// A Consumer can be used alone, by those who embed Arroyo in something else:
+//
+//	for {
+//		ev, err := consumer.Poll(ctx)
+//		if err != nil {
+//			return err
+//		}
+//		switch ev := ev.(type) {
+//		case *arroyo.Fetched: // process; later Commit what is done
+//		case *arroyo.Revoked: // finish and Commit; the next Poll releases it
+//		case *arroyo.Lost: // forget
+//		case *arroyo.Failed: // tell; give up if it is Fatal
+//		case *arroyo.Closed:
+//			return nil
+//		}
+//	}
+//
+// Poll has to be called again and again: it releases the rebalance events
+// before it. An event that takes longer to handle is held with its Hold
+// method. [Consumer.Drain] ends the stream in good order, [Consumer.Close] at
+// once.
 package arroyo
 
 import "context"

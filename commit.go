@@ -167,7 +167,7 @@ func (c *Consumer) enterGate(ctx context.Context) (sendFunc, func(), error) {
 	for {
 		select {
 		case <-c.gate.token:
-			return c.send, func() { c.gate.token <- struct{}{} }, nil
+			return c.send, c.gate.giveBack, nil
 		default:
 		}
 		var recheck <-chan time.Time
@@ -182,7 +182,7 @@ func (c *Consumer) enterGate(ctx context.Context) (sendFunc, func(), error) {
 		}
 		select {
 		case <-c.gate.token:
-			return c.send, func() { c.gate.token <- struct{}{} }, nil
+			return c.send, c.gate.giveBack, nil
 		case <-draining:
 		case <-recheck:
 		case <-ctx.Done():

@@ -419,6 +419,9 @@ func TestLostFencesAtOnce(t *testing.T) {
 		if diff := cmp.Diff(old, lost.Epochs); diff != "" {
 			t.Errorf("lost (-want +got):\n%s", diff)
 		}
+		if !errors.Is(lost.Reason, arroyo.ErrSessionEnded) {
+			t.Errorf("lost because of %v, want ErrSessionEnded", lost.Reason)
+		}
 		if err := c.Commit(t.Context(), map[arroyo.Epoch]int64{old[0]: 1}); !errors.Is(err, arroyo.ErrFenced) {
 			t.Errorf("Commit of a lost epoch: %v, want ErrFenced", err)
 		}

@@ -94,7 +94,11 @@ func (r *run) commitDrained(d *drain) {
 			for _, p := range d.epochs {
 				if r.progress[p.state.Epoch] == p {
 					r.forget(p)
-					r.log.Info("partition revoked", append(epochAttrs(p.state.Epoch), "committed", p.watermark.offset, "drained_in", time.Since(d.began))...)
+					attrs := append(epochAttrs(p.state.Epoch), "drained_in", time.Since(d.began))
+					if p.known {
+						attrs = append(attrs, "offset", p.watermark.offset)
+					}
+					r.log.Info(logRevoked, attrs...)
 				}
 			}
 			d.release()

@@ -16,6 +16,11 @@ var (
 	// its partition was lost, or its revocation is past its deadline.
 	ErrFenced = errors.New("arroyo: the partition is no longer ours")
 
+	// ErrSessionEnded is the Reason of a Lost: the broker took the partitions
+	// back, because the member's session expired or it was removed, or the
+	// group could not be reached.
+	ErrSessionEnded = errors.New("arroyo: the group session ended")
+
 	// ErrAbandoned is the cause of a context when a drain is past its
 	// deadline and the run goes on without what is left.
 	ErrAbandoned = errors.New("arroyo: the drain is past its deadline")
@@ -33,6 +38,7 @@ var (
 
 	// Drop, returned by a user function, says that the message is dropped
 	// on purpose: it is acked and not handed on.
+	//lint:ignore ST1012 it is a verdict, as io.EOF is an end, and not a failure
 	Drop = errors.New("arroyo: drop this message")
 )
 

@@ -52,7 +52,8 @@ type Revoked struct {
 // already: commit nothing for them, another member may own them.
 type Lost struct {
 	Epochs []Epoch
-	// Reason says why, as far as it is known.
+	// Reason says why: ErrSessionEnded, the answer to a commit, or kgo's
+	// *ErrDataLoss.
 	Reason error
 	states []*epochState
 }

@@ -73,16 +73,12 @@ func (g *gate) isShut() bool {
 	return g.shut
 }
 
-// begin marks the commit of the token's borrower; end gives the token back.
+// begin says how to cut the commit in flight short; nil: there is none.
 func (g *gate) begin(cancel context.CancelCauseFunc) {
 	g.mu.Lock()
 	g.inFlight = cancel
 	g.mu.Unlock()
 }
 
-func (g *gate) end() {
-	g.mu.Lock()
-	g.inFlight = nil
-	g.mu.Unlock()
-	g.token <- struct{}{}
-}
+// giveBack returns the token that a commit borrowed.
+func (g *gate) giveBack() { g.token <- struct{}{} }

@@ -55,13 +55,17 @@ func MaxInFlight(records int) ProcessorOption {
 
 // Logger is where the processor tells of assignments, drains and failures.
 // Defaults to slog.Default().
+//
+// It says "partition assigned", "partition revoked" and "partition lost" for
+// each partition that comes and goes, with the attributes topic, partition,
+// epoch. These stay as they are, for those who watch a processor by its log.
 func Logger(log *slog.Logger) ProcessorOption {
 	return func(c *processorConfig) { c.log = log }
 }
 
 // NewProcessor makes a processor of a consumer that nobody has polled, and of
 // a pipeline, of which the processor is the one upstream. It returns an
-// *OptionError.
+// *OptionError, and leaves the consumer as it is; Close it then.
 func NewProcessor(consumer *Consumer, pipeline Strategy[*kgo.Record], opts ...ProcessorOption) (*Processor, error) {
 	if consumer == nil {
 		return nil, &OptionError{"NewProcessor", "the consumer is nil: make one with NewConsumer"}

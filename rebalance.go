@@ -107,7 +107,7 @@ func (c *Consumer) onLost(ctx context.Context, _ *kgo.Client, lost map[string][]
 		}
 	}
 	if len(states) > 0 {
-		c.stream.push(&Lost{Epochs: epochsOf(states), states: states})
+		c.stream.push(&Lost{Epochs: epochsOf(states), Reason: ErrSessionEnded, states: states})
 	}
 	c.rebalanceFrom = time.Time{}
 	c.mu.Unlock()

@@ -150,14 +150,14 @@ func (r *run) assigned(ev *Assigned) {
 			ctx:       context.WithValue(s.ctx, laneKey{}, r.lane),
 			committed: -1,
 		}
-		r.log.Info("partition assigned", epochAttrs(s.Epoch)...)
+		r.log.Info(logAssigned, epochAttrs(s.Epoch)...)
 	}
 }
 
 func (r *run) lost(ev *Lost) {
 	for _, e := range ev.Epochs {
 		if p := r.progress[e]; p != nil {
-			r.log.Warn("partition lost", append(epochAttrs(e), "unsettled", p.pending(), "reason", ev.Reason)...)
+			r.log.Warn(logLost, append(epochAttrs(e), "unsettled", p.pending(), "reason", ev.Reason)...)
 			if p.advance(); r.stopping && p.known && (p.watermark.offset > p.committed || p.pending() > 0) {
 				left := r.unclean()
 				left.Lost = append(left.Lost, e.Partition)
@@ -239,6 +239,13 @@ func (r *run) setAlarm() {
 		r.alarm.Reset(time.Until(next))
 	}
 }
+
+// What the log says of a partition's way; Logger promises these texts.
+const (
+	logAssigned = "partition assigned"
+	logRevoked  = "partition revoked"
+	logLost     = "partition lost"
+)
 
 func epochAttrs(e Epoch) []any {
 	return []any{"topic", e.Topic, "partition", e.Number, "epoch", e.N}
