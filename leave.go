@@ -48,15 +48,17 @@ func (c *Consumer) Drain(timeout time.Duration) {
 		c.running.start(func() { c.leave() })
 		return
 	}
-	expired := time.AfterFunc(timeout, ev.release)
 	ev.then = func() {
-		expired.Stop()
 		c.running.start(func() {
 			c.closeEpochs(ev.states, ErrFenced)
 			c.leave()
 		})
 	}
 	c.stream.push(ev)
+	c.running.start(func() {
+		c.await(&ev.hold, ev.Deadline)
+		ev.release()
+	})
 }
 
 // leave leaves the group and ends the stream.

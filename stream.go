@@ -178,14 +178,25 @@ func (c *Consumer) rewound(p Partition, why error) {
 		&Assigned{Epochs: []Epoch{fresh.Epoch}, Reason: why, states: []*epochState{fresh}})
 }
 
-// report queues a Failed once per change of what is wrong with scope.
+// report queues a Failed once per change of what is wrong with scope. The
+// texts of errors are no measure of that: they have port numbers in them.
 func (c *Consumer) report(scope string, err error, fatal bool) {
-	text := err.Error()
-	if c.stream.failing[scope] == text {
+	kind := errorKind(err)
+	if c.stream.failing[scope] == kind {
 		return
 	}
-	c.stream.failing[scope] = text
+	c.stream.failing[scope] = kind
 	c.stream.push(&Failed{Err: err, Fatal: fatal})
+}
+
+// errorKind tells apart what is worth telling apart: answers of brokers, and
+// failures to reach one.
+func errorKind(err error) string {
+	var answer *kerr.Error
+	if errors.As(err, &answer) {
+		return answer.Message
+	}
+	return "no answer"
 }
 
 // recovered forgets what was wrong with scope, so that it is reported again
