@@ -53,7 +53,6 @@ func TestNewConsumerRefusesOwnedOptions(t *testing.T) {
 		"kgo.ShareGroup":           kgo.ShareGroup("other"),
 		"kgo.ConsumeStartOffset":   kgo.ConsumeStartOffset(kgo.NewOffset().AtEnd()),
 		"kgo.ConsumeResetOffset":   kgo.ConsumeResetOffset(kgo.NewOffset().AtEnd()),
-		"kgo.KeepControlRecords":   kgo.KeepControlRecords(),
 		"kgo.TransactionalID":      kgo.TransactionalID("x"),
 		"kgo.OnPartitionsAssigned": kgo.OnPartitionsAssigned(hook),
 		"kgo.OnPartitionsRevoked":  kgo.OnPartitionsRevoked(hook),

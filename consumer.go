@@ -157,8 +157,7 @@ func (c *Consumer) nextOrWoken(ctx context.Context, records bool) (Event, error)
 		ev, err := c.stream.take(records)
 		switch e := ev.(type) {
 		case *Fetched:
-			last := e.Records[len(e.Records)-1]
-			e.state.fetched = position{last.Offset + 1, last.LeaderEpoch}
+			e.state.fetched = e.next
 		case *takenBack:
 			// Here, between two polls of kgo, no record of the
 			// old position can get into the new epoch.

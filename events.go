@@ -27,14 +27,20 @@ type Assigned struct {
 }
 
 // Fetched is a slice of one partition's records, in order. The slice and the
-// records belong to the receiver.
+// records belong to the receiver. Control records (the markers of
+// transactions) are not in it; where the log has nothing else, Records is
+// empty and Next has moved.
 type Fetched struct {
 	Epoch   Epoch
 	Records []*kgo.Record
+	// Next is the offset behind these records, and so the one to commit when
+	// they and all before them are done.
+	Next int64
 	// End is where the partition ended when this was fetched: the last
 	// stable offset under kgo.ReadCommitted, else the high watermark.
 	End   int64
 	state *epochState
+	next  position
 }
 
 // Revoked asks for partitions back. They are still this consumer's until the

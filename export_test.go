@@ -52,7 +52,8 @@ func (r *LaneRig) misuse(err error) {
 // Process hands a fetched slice of records to the lane and waits until all of
 // them are settled. It returns the watermark.
 func (r *LaneRig) Process(records []*kgo.Record) (int64, error) {
-	r.lane.enqueue(r.progress.append(records))
+	last := records[len(records)-1]
+	r.lane.enqueue(r.progress.append(records, position{last.Offset + 1, last.LeaderEpoch}))
 	for r.tracker.inFlight.Load() > 0 {
 		<-r.woken
 		select {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -304,17 +305,18 @@ func (l *Lane) next() (job, *laneTimer) {
 // fillChunk makes the messages of the next Submit: records of one epoch, at
 // most chunk of them. It reports false if nothing is queued.
 func (l *Lane) fillChunk() bool {
-	clear(l.msgs)
-	l.msgs = l.msgs[:0]
-	for l.head < len(l.queue) && len(l.msgs) < l.chunk {
+	msgs := l.msgs[:0]
+	for l.head < len(l.queue) && len(msgs) < l.chunk {
 		s := l.queue[l.head]
-		if len(l.msgs) > 0 && l.msgs[0].span.owner != s.owner {
+		if len(msgs) > 0 && msgs[0].span.owner != s.owner {
 			break
 		}
-		end := min(len(s.records), l.taken+l.chunk-len(l.msgs))
+		end := min(len(s.records), l.taken+l.chunk-len(msgs))
 		if !s.owner.state.fenced.Load() {
-			for i := l.taken; i < end; i++ {
-				l.msgs = append(l.msgs, Message[*kgo.Record]{Payload: s.records[i], span: s, index: uint8(i)})
+			from := len(msgs)
+			msgs = slices.Grow(msgs, end-l.taken)[:from+end-l.taken]
+			for i, r := range s.records[l.taken:end] {
+				msgs[from+i] = Message[*kgo.Record]{Payload: r, span: s, index: uint8(l.taken + i)}
 			}
 		}
 		l.taken = end
@@ -327,11 +329,16 @@ func (l *Lane) fillChunk() bool {
 	if l.head == len(l.queue) {
 		l.queue, l.head = l.queue[:0], 0
 	}
-	return len(l.msgs) > 0
+	// What the last chunk had more is not kept alive.
+	if len(msgs) < len(l.msgs) {
+		clear(l.msgs[len(msgs):])
+	}
+	l.msgs = msgs
+	return len(msgs) > 0
 }
 
 const (
-	maxChunk = 4096
+	maxChunk = 1024
 	// A Submit should take about this long: short enough for a revoke to
 	// find most of a queue not begun, long enough to cost nothing.
 	minSubmit = time.Millisecond

@@ -84,7 +84,9 @@ func (m Message[T]) Settled() bool {
 // or its revocation is past its deadline. A fenced message's verdict counts
 // for nothing, so a step leaves it alone. A joined message is fenced when all
 // of its members are.
-func (m Message[T]) Fenced() bool { return m.span != nil && m.span.fenced(m.index) }
+func (m Message[T]) Fenced() bool {
+	return m.span != nil && m.span.mayBeFenced.Load() && m.span.fenced(m.index)
+}
 
 // Epoch returns the epoch of the message's record; of a joined message, that
 // of its first member. It is zero for a message without a record.
@@ -143,6 +145,32 @@ func AckAll[T any](msgs []Message[T]) {
 	}
 }
 
+// Unfenced returns the messages that are not fenced, in order and in the same
+// memory. It is what slices.DeleteFunc with Fenced does, at a fraction of the
+// cost.
+func Unfenced[T any](msgs []Message[T]) []Message[T] {
+	var known *span // a source span, of which all messages are fenced or none is
+	kept := msgs[:0]
+	for i := range msgs {
+		m := &msgs[i]
+		if known == nil || m.span != known {
+			if m.Fenced() {
+				continue
+			}
+			if known = m.span; known != nil && known.from != nil {
+				known = nil
+			}
+		}
+		if len(kept) == i {
+			kept = msgs[:i+1]
+			continue
+		}
+		kept = append(kept, *m)
+	}
+	clear(msgs[len(kept):])
+	return kept
+}
+
 // With returns a message with another payload that stands for the same
 // record: its verdict is m's verdict.
 func With[In, Out any](m Message[In], payload Out) Message[Out] {
@@ -153,7 +181,7 @@ func With[In, Out any](m Message[In], payload Out) Message[Out] {
 // those members that have none yet. Join does not keep the members slice.
 func Join[In, Out any](payload Out, members []Message[In]) Message[Out] {
 	s := &span{from: runsOf(members)}
-	s.init(1)
+	s.init(1, maybe)
 	return Message[Out]{Payload: payload, span: s}
 }
 
@@ -194,7 +222,7 @@ func Split[In, Out any](m Message[In], payloads []Out) []Message[Out] {
 	for i := 0; i < len(payloads); i += spanSize {
 		n := min(spanSize, len(payloads)-i)
 		s := &span{from: from}
-		s.init(n)
+		s.init(n, m.span.mayBeFenced)
 		for j := range n {
 			out[i+j] = Message[Out]{Payload: payloads[i+j], span: s, index: uint8(j)}
 		}

@@ -46,6 +46,7 @@ func (c *Consumer) newClient(root context.Context, group string, user []kgo.Opt)
 		kgo.AdjustFetchOffsetsFn(c.adjustOffsets),
 		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()),
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
+		kgo.KeepControlRecords(),
 		kgo.FetchMaxWait(defaultFetchMaxWait),
 		kgo.WithHooks(transportHooks{c}),
 	}
@@ -95,7 +96,6 @@ func (c *Consumer) checkOwned(client *kgo.Client, root context.Context, group st
 		{len(value(kgo.ConsumeTopics).([]string)) == 0, "kgo.ConsumeTopics", ownedTopics},
 		{value(kgo.ConsumeStartOffset) == any(kgo.NewOffset().AtStart()), "kgo.ConsumeStartOffset", ownedStart},
 		{value(kgo.ConsumeResetOffset) == any(kgo.NoResetOffset()), "kgo.ConsumeResetOffset", "an offset out of range is an OffsetOutOfRangeError, so that nothing is skipped silently"},
-		{value(kgo.KeepControlRecords) == false, "kgo.KeepControlRecords", "control records are not the application's"},
 		{value(kgo.TransactionalID) == any(""), "kgo.TransactionalID", "use another client for transactions"},
 		{value(kgo.OnOffsetsFetched) == nil || reflect.ValueOf(value(kgo.OnOffsetsFetched)).IsNil(), "kgo.OnOffsetsFetched", ownedStart},
 		{sameFunc(value(kgo.AdjustFetchOffsetsFn), c.adjustOffsets), "kgo.AdjustFetchOffsetsFn", ownedStart},

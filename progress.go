@@ -42,21 +42,36 @@ type tracker struct {
 	misused  func(error) // a step broke the rules of verdicts
 }
 
-// append adds a fetched slice of records, as spans.
-func (p *progress) append(records []*kgo.Record) []span {
+// append adds a fetched slice of records, as spans; next is the position behind
+// it, which control records may have moved beyond the last record.
+func (p *progress) append(records []*kgo.Record, next position) []span {
+	if len(records) == 0 {
+		p.skip(next)
+		return nil
+	}
 	spans := make([]span, (len(records)+spanSize-1)/spanSize)
 	for i := range spans {
 		s := &spans[i]
 		s.records = records[i*spanSize : min((i+1)*spanSize, len(records))]
-		s.init(len(s.records))
+		s.init(len(s.records), &p.state.fenced)
 		s.owner = p
 		last := s.records[len(s.records)-1]
 		s.next = position{last.Offset + 1, last.LeaderEpoch}
 		p.spans = append(p.spans, s)
 	}
+	spans[len(spans)-1].next = next
 	p.unsettled.Add(int64(len(spans)))
 	p.run.inFlight.Add(int64(len(records)))
 	return spans
+}
+
+// skip moves the end of what was seen over control records.
+func (p *progress) skip(next position) {
+	if p.head < len(p.spans) {
+		p.spans[len(p.spans)-1].next = next
+		return
+	}
+	p.watermark, p.known = next, true
 }
 
 // advance moves the watermark: the offset below which every record seen is

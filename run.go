@@ -125,7 +125,9 @@ func (r *run) handle(ev Event) {
 	case *Fetched:
 		if p := r.progress[ev.Epoch]; p != nil {
 			p.advance() // lets go of what is done
-			r.lane.enqueue(p.append(ev.Records))
+			if spans := p.append(ev.Records, ev.next); len(spans) > 0 {
+				r.lane.enqueue(spans)
+			}
 		}
 	case *Assigned:
 		r.assigned(ev)

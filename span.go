@@ -24,6 +24,10 @@ type span struct {
 	returned atomic.Uint64
 	settled  atomic.Bool // everything decided and delivered; set once
 
+	// While it is false, no message of the span is fenced: what nearly every
+	// look at a message finds, and cheap enough to be inlined.
+	mayBeFenced *atomic.Bool
+
 	// In a source span.
 	owner   *progress
 	records []*kgo.Record
@@ -39,7 +43,17 @@ type slot struct {
 	index uint8
 }
 
-func (s *span) init(n int) { s.full = ^uint64(0) >> (spanSize - n) }
+func (s *span) init(n int, mayBeFenced *atomic.Bool) {
+	s.full = ^uint64(0) >> (spanSize - n)
+	s.mayBeFenced = mayBeFenced
+}
+
+// maybe is for spans whose messages come from several epochs: it is true.
+var maybe = func() *atomic.Bool {
+	b := new(atomic.Bool)
+	b.Store(true)
+	return b
+}()
 
 // ack gives the verdict Ack to all messages of the mask that have none.
 func (s *span) ack(mask uint64) {

@@ -35,6 +35,10 @@ func newProgress() (*progress, *tracker) {
 	return &progress{state: &epochState{}, run: run, committed: -1}, run
 }
 
+func appendTo(p *progress, records []*kgo.Record) []span {
+	return p.append(records, position{records[len(records)-1].Offset + 1, -1})
+}
+
 func messagesOf(spans []span) (msgs []Message[*kgo.Record]) {
 	for i := range spans {
 		for j, r := range spans[i].records {
@@ -69,7 +73,7 @@ func playProgress(t *testing.T, script []byte) {
 				records[i] = &kgo.Record{Offset: next}
 				m.offsets = append(m.offsets, next)
 			}
-			msgs = append(msgs, messagesOf(p.append(records))...)
+			msgs = append(msgs, messagesOf(appendTo(p, records))...)
 		case 2, 3: // verdicts of a run of messages
 			if len(msgs) == 0 {
 				continue
@@ -165,7 +169,7 @@ func TestTheFirstVerdictStands(t *testing.T) {
 		for i := range records {
 			records[i] = &kgo.Record{Offset: int64(i)}
 		}
-		spans := p.append(records)
+		spans := appendTo(p, records)
 		msgs := messagesOf(spans)
 		var wg sync.WaitGroup
 		for _, verdict := range []func(Message[*kgo.Record]){
@@ -219,7 +223,7 @@ func TestSplitVerdicts(t *testing.T) {
 			p.draining.Store(true)
 			var why error
 			run.rejected = func(_ *span, _ int, err error) { why = err }
-			spans := p.append([]*kgo.Record{{Offset: 5}})
+			spans := appendTo(p, []*kgo.Record{{Offset: 5}})
 			children := Split(messagesOf(spans)[0], []int{1, 2})
 			for i, verdict := range tt.verdicts {
 				verdict(children[i])
@@ -244,7 +248,7 @@ func TestSplitVerdicts(t *testing.T) {
 		})
 	}
 	p, _ := newProgress()
-	m := messagesOf(p.append([]*kgo.Record{{Offset: 5}}))[0]
+	m := messagesOf(appendTo(p, []*kgo.Record{{Offset: 5}}))[0]
 	if Split(m, []int(nil)); !m.Settled() {
 		t.Error("a message that was split into nothing is not acked")
 	}
@@ -252,7 +256,7 @@ func TestSplitVerdicts(t *testing.T) {
 
 func TestSplitIntoMany(t *testing.T) {
 	p, _ := newProgress()
-	m := messagesOf(p.append([]*kgo.Record{{Offset: 5}}))[0]
+	m := messagesOf(appendTo(p, []*kgo.Record{{Offset: 5}}))[0]
 	children := Split(m, make([]int, 1000))
 	for i, c := range children {
 		if m.Settled() {
@@ -295,7 +299,7 @@ func TestMessagesWithoutARecord(t *testing.T) {
 
 func TestJoinLeadsBackToAllRecords(t *testing.T) {
 	p, _ := newProgress()
-	msgs := messagesOf(p.append([]*kgo.Record{{Offset: 5}, {Offset: 6}, {Offset: 7}}))
+	msgs := messagesOf(appendTo(p, []*kgo.Record{{Offset: 5}, {Offset: 6}, {Offset: 7}}))
 	joined := Join("x", []Message[*kgo.Record]{msgs[0], msgs[2]})
 	var offsets []int64
 	for r := range joined.Records() {

@@ -3,6 +3,7 @@ package arroyo
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -131,7 +132,21 @@ func (c *Consumer) fetched(p Partition, fp *kgo.FetchPartition) {
 	if len(c.stream.failing) > 0 {
 		c.recovered(p.String())
 	}
-	c.stream.polled = append(c.stream.polled, &Fetched{Epoch: s.Epoch, Records: fp.Records, End: end, state: s})
+	last := fp.Records[len(fp.Records)-1]
+	c.stream.polled = append(c.stream.polled, &Fetched{
+		Epoch:   s.Epoch,
+		Records: withoutControl(fp.Records),
+		Next:    last.Offset + 1,
+		End:     end,
+		state:   s,
+		next:    position{last.Offset + 1, last.LeaderEpoch},
+	})
+}
+
+// withoutControl strips the markers of transactions. We ask for them because a
+// log that ends in some is never read to its end without their positions.
+func withoutControl(records []*kgo.Record) []*kgo.Record {
+	return slices.DeleteFunc(records, func(r *kgo.Record) bool { return r.Attrs.IsControl() })
 }
 
 // fetchFailed reports a fetch's error, unless it is none but the end of the

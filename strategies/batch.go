@@ -3,7 +3,6 @@ package strategies
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/arroyo-go/arroyo"
@@ -106,10 +105,10 @@ func newCollector[T any](kind, name string, size int, wait time.Duration, emit f
 
 func (c *collector[T]) Submit(ctx context.Context, msgs []arroyo.Message[T]) error {
 	lane := arroyo.LaneOf(ctx)
+	began := time.Now()
 	for len(msgs) > 0 {
 		if len(c.members) == 0 {
 			c.members = make([]arroyo.Message[T], 0, min(c.size, max(len(msgs), c.last)))
-			c.stop = lane.After(c.wait, c.flush)
 		}
 		n := min(len(msgs), c.size-len(c.members))
 		c.members = append(c.members, msgs[:n]...)
@@ -122,13 +121,16 @@ func (c *collector[T]) Submit(ctx context.Context, msgs []arroyo.Message[T]) err
 			}
 		}
 	}
+	if len(c.members) > 0 && c.stop == nil {
+		c.stop = lane.After(c.wait-time.Since(began), c.flush)
+	}
 	return nil
 }
 
 // flush emits what is there. Members of epochs that are over are taken out
 // first: others may be working on them already.
 func (c *collector[T]) flush(ctx context.Context) error {
-	members := slices.DeleteFunc(c.members, arroyo.Message[T].Fenced)
+	members := arroyo.Unfenced(c.members)
 	c.last = len(c.members)
 	c.drop()
 	if len(members) == 0 {

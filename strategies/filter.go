@@ -43,14 +43,15 @@ func (s *filter[T]) Submit(ctx context.Context, msgs []arroyo.Message[T]) error 
 
 // split returns what to hand on: all of msgs as it is if nothing is dropped.
 func (s *filter[T]) split(msgs []arroyo.Message[T]) (kept []arroyo.Message[T], err error) {
-	i := 0
+	at := 0
 	defer func() {
 		if v := recover(); v != nil {
-			err = panicked(s.name, msgs[i], v)
+			err = panicked(s.name, msgs[at], v)
 		}
 	}()
 	from := 0 // start of the run of kept messages that ends at i
-	for ; i < len(msgs); i++ {
+	for i := range msgs {
+		at = i
 		if m := &msgs[i]; m.Fenced() || s.keep(*m) {
 			continue
 		}

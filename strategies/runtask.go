@@ -38,14 +38,15 @@ func (s *runTask[In, Out]) Submit(ctx context.Context, msgs []arroyo.Message[In]
 }
 
 func (s *runTask[In, Out]) tasks(ctx context.Context, msgs []arroyo.Message[In], out []arroyo.Message[Out]) (done []arroyo.Message[Out], err error) {
-	i := 0
+	at := 0
 	defer func() {
 		if v := recover(); v != nil {
-			err = panicked(s.name, msgs[i], v)
+			err = panicked(s.name, msgs[at], v)
 		}
 	}()
 	n := 0
-	for ; i < len(msgs); i++ {
+	for i := range msgs {
+		at = i
 		m := &msgs[i]
 		if m.Fenced() {
 			continue

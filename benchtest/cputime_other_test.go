@@ -1,0 +1,8 @@
+//go:build !unix
+
+package benchtest
+
+import "time"
+
+// cpuTime is not known here: what is computed from it is zero.
+func cpuTime() time.Duration { return 0 }

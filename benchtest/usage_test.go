@@ -1,0 +1,32 @@
+package benchtest
+
+import (
+	"runtime"
+	"time"
+)
+
+// usage is what this process used.
+type usage struct {
+	elapsed time.Duration
+	cpu     time.Duration // user and system time of all threads
+	allocs  float64       // heap objects
+	bytes   float64       // of heap objects
+	gcs     float64       // cycles of the garbage collector
+}
+
+// startUsage begins to measure, on a heap without garbage.
+func startUsage() (stop func() usage) {
+	runtime.GC()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	cpu := cpuTime()
+	began := time.Now()
+	return func() usage {
+		u := usage{elapsed: time.Since(began), cpu: cpuTime() - cpu}
+		runtime.ReadMemStats(&after)
+		u.allocs = float64(after.Mallocs - before.Mallocs)
+		u.bytes = float64(after.TotalAlloc - before.TotalAlloc)
+		u.gcs = float64(after.NumGC - before.NumGC)
+		return u
+	}
+}
