@@ -201,12 +201,33 @@ func (c *Consumer) send(ctx context.Context, offsets map[*epochState]position) (
 		}
 		byTopic[s.Topic][s.Number] = kgo.EpochOffset{Epoch: p.leaderEpoch, Offset: p.offset}
 	}
+	metadata := c.metadataOf(offsets)
+	ctx = kgo.PreCommitFnContext(ctx, func(req *kmsg.OffsetCommitRequest) error {
+		for i := range req.Topics {
+			rt := &req.Topics[i]
+			for j := range rt.Partitions {
+				rt.Partitions[j].Metadata = metadata[Partition{rt.Topic, rt.Partitions[j].Partition}]
+			}
+		}
+		return nil
+	})
 	c.client.CommitOffsetsSync(ctx, byTopic, func(_ *kgo.Client, req *kmsg.OffsetCommitRequest, resp *kmsg.OffsetCommitResponse, e error) {
 		if err = e; err == nil {
 			answers = answersTo(req, resp)
 		}
 	})
 	return answers, err
+}
+
+func (c *Consumer) metadataOf(offsets map[*epochState]position) map[Partition]*string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	metadata := make(map[Partition]*string, len(offsets))
+	for s := range offsets {
+		text := s.metadata
+		metadata[s.Partition] = &text
+	}
+	return metadata
 }
 
 // sendDuringJoin sends a commit without kgo's order of commits and joins.
@@ -219,10 +240,12 @@ func (c *Consumer) sendDuringJoin(ctx context.Context, offsets map[*epochState]p
 	req.Group = c.group
 	req.MemberID, req.Generation = c.client.GroupMetadata()
 	req.InstanceID = c.instanceID()
+	metadata := c.metadataOf(offsets)
 	byTopic := make(map[string][]kmsg.OffsetCommitRequestTopicPartition)
 	for s, p := range offsets {
 		rp := kmsg.NewOffsetCommitRequestTopicPartition()
 		rp.Partition, rp.Offset, rp.LeaderEpoch = s.Number, p.offset, p.leaderEpoch
+		rp.Metadata = metadata[s.Partition]
 		byTopic[s.Topic] = append(byTopic[s.Topic], rp)
 	}
 	for topic, partitions := range byTopic {
@@ -318,7 +341,7 @@ func (c *Consumer) fenceEverything(why error) {
 		}
 	}
 	c.mu.Unlock()
-	fenceAll(states, ErrFenced)
+	c.endEpochs(states, ErrFenced)
 	for _, ev := range waiting {
 		ev.release() // there is nothing left to wait for
 	}

@@ -24,6 +24,7 @@ type Consumer struct {
 	group  string
 	topics []string
 	client *kgo.Client
+	config consumerConfig
 	budget time.Duration // how long a rebalance may be held
 
 	root    context.Context // kgo's; its end ends every request
@@ -37,11 +38,14 @@ type Consumer struct {
 	shutting sync.Once
 	shut     chan struct{} // closed when kgo's client is
 
+	pausing sync.Mutex // see tellPauses; taken before mu
+
 	mu            sync.Mutex
 	stream        stream
 	open          map[Partition]*epochState
 	lastEpoch     uint64
 	owned         map[Partition]bool // kgo's view of what is ours
+	paused        map[Partition]bool // what kgo was told to pause
 	rebalanceFrom time.Time          // when the rebalance that goes on began; zero if none
 	drainEvent    *Revoked           // the event of Drain, once there is one
 	leaving       bool               // kgo's hooks are part of our own leave
@@ -77,12 +81,14 @@ func NewConsumer(group string, topics []string, opts ...ConsumerOption) (*Consum
 	c := &Consumer{
 		group:    group,
 		topics:   slices.Clone(topics),
+		config:   cfg,
 		draining: make(chan struct{}),
 		dying:    make(chan struct{}),
 		closed:   make(chan struct{}),
 		shut:     make(chan struct{}),
 		open:     make(map[Partition]*epochState),
 		owned:    make(map[Partition]bool),
+		paused:   make(map[Partition]bool),
 	}
 	c.gate.init()
 	c.stream.init()
@@ -157,17 +163,18 @@ func (c *Consumer) nextOrWoken(ctx context.Context, records bool) (Event, error)
 		ev, err := c.stream.take(records)
 		switch e := ev.(type) {
 		case *Fetched:
-			e.state.fetched = e.next
-		case *takenBack:
-			// Here, between two polls of kgo, no record of the
-			// old position can get into the new epoch.
-			ev = c.reopen(e)
+			c.yielded(e)
+		case *moving:
 			c.mu.Unlock()
-			c.client.ResumeFetchPartitions(byTopic(e.partitions))
-			if ev == nil {
+			if ev = c.moved(e); ev == nil {
 				continue
 			}
+			c.handing = ev.(releasable)
 			return ev, nil
+		case *repaired:
+			c.mu.Unlock()
+			c.setRepaired(e)
+			continue
 		}
 		if ev != nil || err != nil {
 			c.mu.Unlock()

@@ -17,7 +17,13 @@ type epochState struct {
 	// Under Consumer.mu.
 	revoking  *Revoked // the event that asks for it back, once there is one
 	committed int64    // the highest offset that was committed; -1 if none
-	fetched   position // after the last record that was yielded
+	fetched   position // after the last record that was yielded; where it starts; offset -1: unknown
+	end       int64    // of the log when that was fetched; -1: unknown
+	atEnd     bool     // whether EndOfPartition was yielded, and nothing since
+	paused    pauseReason
+	startAt   int64  // what StartAt said; -1: nothing
+	started   bool   // whether kgo got a position for it
+	metadata  string // of its commits, see startMetadata
 }
 
 // fence ends the epoch. It is not called with a lock held: cancelling a
@@ -45,6 +51,10 @@ func sortEpochs(states []*epochState) {
 	slices.SortFunc(states, func(a, b *epochState) int { return cmp.Compare(a.N, b.N) })
 }
 
+func sortStates(states []*epochState) {
+	slices.SortFunc(states, func(a, b *epochState) int { return comparePartitions(a.Partition, b.Partition) })
+}
+
 // openEpoch begins an epoch. Consumer.mu is held.
 func (c *Consumer) openEpoch(p Partition) *epochState {
 	c.lastEpoch++
@@ -52,6 +62,8 @@ func (c *Consumer) openEpoch(p Partition) *epochState {
 		Epoch:     Epoch{p, c.lastEpoch},
 		committed: -1,
 		fetched:   position{-1, -1},
+		end:       -1,
+		startAt:   -1,
 	}
 	s.ctx, s.cancel = context.WithCancelCause(c.root)
 	c.open[p] = s
@@ -67,5 +79,5 @@ func (c *Consumer) closeEpochs(states []*epochState, cause error) {
 		}
 	}
 	c.mu.Unlock()
-	fenceAll(states, cause)
+	c.endEpochs(states, cause)
 }

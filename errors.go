@@ -21,6 +21,14 @@ var (
 	// group could not be reached.
 	ErrSessionEnded = errors.New("arroyo: the group session ended")
 
+	// ErrTakenBack is the Reason of an Assigned of partitions that had been
+	// fenced while the group went on counting them as ours. They go on at the
+	// committed offsets.
+	ErrTakenBack = errors.New("arroyo: the group took this member back")
+
+	// ErrSeek is the Reason of the Lost and the Assigned of a Seek.
+	ErrSeek = errors.New("arroyo: the application moved the partition's position")
+
 	// ErrAbandoned is the cause of a context when a drain is past its
 	// deadline and the run goes on without what is left.
 	ErrAbandoned = errors.New("arroyo: the drain is past its deadline")

@@ -1,6 +1,7 @@
 package arroyo
 
 import (
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -9,7 +10,7 @@ import (
 )
 
 // Event is what Poll returns: one of *Assigned, *Fetched, *Revoked, *Lost,
-// *Failed and *Closed.
+// *EndOfPartition, *Failed and *Closed.
 //
 // For one epoch the order is Assigned, then Fetched any number of times, then
 // Revoked or Lost (a Revoked may still turn into a Lost while it is held),
@@ -23,7 +24,27 @@ type Assigned struct {
 	// Reason says why, when it was not an ordinary rebalance.
 	Reason error
 	hold
-	states []*epochState
+	states   []*epochState
+	consumer *Consumer
+}
+
+// StartAt says where an epoch starts, whatever the group has committed: for
+// those who keep offsets elsewhere. It is not committed. It has to be called
+// before the event is released, and returns a *NotHeldError if the epoch is
+// not one of the event's, or an *OptionError for a negative offset.
+func (e *Assigned) StartAt(epoch Epoch, offset int64) error {
+	if offset < 0 {
+		return &OptionError{"StartAt", fmt.Sprintf("offset %d is negative: give the offset of the first record to read", offset)}
+	}
+	for _, s := range e.states {
+		if s.Epoch == epoch {
+			e.consumer.mu.Lock()
+			defer e.consumer.mu.Unlock()
+			s.startAt = offset
+			return nil
+		}
+	}
+	return &NotHeldError{epoch}
 }
 
 // Fetched is a slice of one partition's records, in order. The slice and the
@@ -64,10 +85,18 @@ type Lost struct {
 	states []*epochState
 }
 
+// EndOfPartition says that a partition was read to its end as it was then. It
+// comes once per catching up, and only with the option EndOfPartitionEvents.
+type EndOfPartition struct {
+	Epoch  Epoch
+	Offset int64 // the end
+}
+
 // Failed reports an error once per change of state. The consumer goes on
 // trying; Fatal says that trying will not help: the authorisation, the topic
 // or the configuration is wrong.
 type Failed struct {
+	Epoch Epoch // zero if it concerns no one partition
 	Err   error
 	Fatal bool
 }
@@ -80,7 +109,9 @@ func (*Fetched) event()  {}
 func (*Revoked) event()  {}
 func (*Lost) event()     {}
 func (*Failed) event()   {}
-func (*Closed) event()   {}
+
+func (*EndOfPartition) event() {}
+func (*Closed) event()         {}
 
 // hold lets a rebalance wait for the application. The next Poll releases the
 // event, unless Hold was called.

@@ -13,7 +13,15 @@ import (
 type ConsumerOption func(*consumerConfig)
 
 type consumerConfig struct {
-	client []kgo.Opt
+	client         []kgo.Opt
+	endOfPartition bool
+	start          StartPolicy
+	reset          *StartPolicy
+}
+
+// EndOfPartitionEvents makes Poll return EndOfPartition events.
+func EndOfPartitionEvents() ConsumerOption {
+	return func(c *consumerConfig) { c.endOfPartition = true }
 }
 
 // ClientOptions configures the kgo client: brokers, TLS, SASL, timeouts,
@@ -43,6 +51,7 @@ func (c *Consumer) newClient(root context.Context, group string, user []kgo.Opt)
 		kgo.OnPartitionsAssigned(c.onAssigned),
 		kgo.OnPartitionsRevoked(c.onRevoked),
 		kgo.OnPartitionsLost(c.onLost),
+		kgo.OnOffsetsFetched(c.offsetsFetched),
 		kgo.AdjustFetchOffsetsFn(c.adjustOffsets),
 		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()),
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
@@ -76,7 +85,7 @@ func refusal(err error, group string, user []kgo.Opt) error {
 const (
 	ownedCommit = "it commits what is settled; CommitInterval says how often"
 	ownedTopics = "give the topics to NewConsumer"
-	ownedStart  = "a group without committed offsets starts at the beginning of the log"
+	ownedStart  = "the option Start says where a group starts that has committed nothing"
 	ownedHooks  = "rebalances are events of Consumer.Poll"
 )
 
@@ -95,9 +104,9 @@ func (c *Consumer) checkOwned(client *kgo.Client, root context.Context, group st
 		{value(kgo.ConsumeRegex) == false, "kgo.ConsumeRegex", ownedTopics + ", by name"},
 		{len(value(kgo.ConsumeTopics).([]string)) == 0, "kgo.ConsumeTopics", ownedTopics},
 		{value(kgo.ConsumeStartOffset) == any(kgo.NewOffset().AtStart()), "kgo.ConsumeStartOffset", ownedStart},
-		{value(kgo.ConsumeResetOffset) == any(kgo.NoResetOffset()), "kgo.ConsumeResetOffset", "an offset out of range is an OffsetOutOfRangeError, so that nothing is skipped silently"},
+		{value(kgo.ConsumeResetOffset) == any(kgo.NoResetOffset()), "kgo.ConsumeResetOffset", "an offset out of range is an OffsetOutOfRangeError, unless the option ResetOutOfRange says where to go on"},
 		{value(kgo.TransactionalID) == any(""), "kgo.TransactionalID", "use another client for transactions"},
-		{value(kgo.OnOffsetsFetched) == nil || reflect.ValueOf(value(kgo.OnOffsetsFetched)).IsNil(), "kgo.OnOffsetsFetched", ownedStart},
+		{sameFunc(value(kgo.OnOffsetsFetched), c.offsetsFetched), "kgo.OnOffsetsFetched", ownedStart},
 		{sameFunc(value(kgo.AdjustFetchOffsetsFn), c.adjustOffsets), "kgo.AdjustFetchOffsetsFn", ownedStart},
 		{c.isOurs(client, kgo.OnPartitionsAssigned), "kgo.OnPartitionsAssigned", ownedHooks},
 		{c.isOurs(client, kgo.OnPartitionsRevoked), "kgo.OnPartitionsRevoked", ownedHooks},

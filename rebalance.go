@@ -30,16 +30,19 @@ func (c *Consumer) onAssigned(ctx context.Context, _ *kgo.Client, assigned map[s
 			states = append(states, c.openEpoch(p))
 		}
 	}
-	adrift := c.adrift(states)
+	adrift := c.adrift()
 	var ev *Assigned
 	if len(states) > 0 {
-		ev = &Assigned{Epochs: epochsOf(states), states: states, hold: hold{released: make(chan struct{})}}
+		ev = &Assigned{Epochs: epochsOf(states), states: states, consumer: c, hold: hold{released: make(chan struct{})}}
 		c.stream.push(ev)
 	}
 	c.mu.Unlock()
 
+	c.tellPauses(partitionsOfStates(states))
 	if len(adrift) > 0 {
-		c.takeBack(adrift, deadline)
+		ctx, cancel := context.WithDeadline(c.root, deadline)
+		c.takeBack(ctx, adrift)
+		cancel()
 	}
 	if ev != nil {
 		c.await(&ev.hold, deadline)
@@ -84,8 +87,9 @@ func (c *Consumer) onRevoked(ctx context.Context, _ *kgo.Client, revoked map[str
 
 	if wait != nil {
 		c.await(wait, deadline)
-		c.closeEpochs(states, ErrFenced)
 	}
+	c.closeEpochs(states, ErrFenced)
+	c.tellPauses(partitionsOf(revoked)) // those without an epoch as well
 	// A commit in flight was begun before the epochs were closed and may
 	// take until the last moment.
 	closing, cancel := context.WithDeadline(c.root, deadline.Add(commitReserve-time.Second))
@@ -112,7 +116,8 @@ func (c *Consumer) onLost(ctx context.Context, _ *kgo.Client, lost map[string][]
 	c.rebalanceFrom = time.Time{}
 	c.mu.Unlock()
 
-	fenceAll(states, ErrFenced)
+	c.endEpochs(states, ErrFenced)
+	c.tellPauses(partitionsOf(lost)) // those without an epoch as well
 	// The commit in flight is not ours to make any more. Whether the broker
 	// applied it is unknown.
 	c.gate.cut(ErrFenced)
@@ -153,7 +158,9 @@ func partitionsOf(m map[string][]int32) []Partition {
 }
 
 func sortPartitions(ps []Partition) {
-	slices.SortFunc(ps, func(a, b Partition) int {
-		return cmp.Or(strings.Compare(a.Topic, b.Topic), cmp.Compare(a.Number, b.Number))
-	})
+	slices.SortFunc(ps, comparePartitions)
+}
+
+func comparePartitions(a, b Partition) int {
+	return cmp.Or(strings.Compare(a.Topic, b.Topic), cmp.Compare(a.Number, b.Number))
 }

@@ -2,7 +2,6 @@ package arroyo
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -17,64 +16,95 @@ const (
 )
 
 // adjustOffsets is kgo's hook between the fetch of the group's offsets and the
-// first fetch of records. Where the group has committed nothing it resolves
-// the start policy to a number and commits it at once, so that whoever comes
-// next starts at the same place, and not at what the policy means by then.
+// first fetch of records. It has to give kgo a position for every partition
+// whose epoch is being opened: kgo never fetches one without.
 func (c *Consumer) adjustOffsets(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
-	var missing []Partition
-	for topic, partitions := range offsets {
-		for n, offset := range partitions {
-			if offset.EpochOffset().Offset < 0 { // none committed
-				missing = append(missing, Partition{topic, n})
-			}
+	var (
+		missing []Partition             // the group has committed nothing
+		without []*epochState           // kgo could not get an offset for it
+		chosen  = map[Partition]int64{} // by StartAt
+	)
+	c.mu.Lock()
+	for _, s := range c.open {
+		if s.started {
+			continue
+		}
+		s.started = true
+		offset, ok := offsets[s.Topic][s.Number]
+		switch {
+		case s.startAt >= 0:
+			chosen[s.Partition] = s.startAt
+		case !ok:
+			without = append(without, s)
+		case offset.EpochOffset().Offset < 0:
+			missing = append(missing, s.Partition)
+		default:
+			s.fetched = position{offset.EpochOffset().Offset, offset.EpochOffset().Epoch}
 		}
 	}
-	if len(missing) == 0 {
-		return offsets, nil
+	c.mu.Unlock()
+
+	set := func(p Partition, at int64) {
+		if offsets[p.Topic] == nil {
+			offsets[p.Topic] = make(map[int32]kgo.Offset)
+		}
+		offsets[p.Topic][p.Number] = kgo.NewOffset().At(at)
+		c.mu.Lock()
+		if s := c.open[p]; s != nil {
+			s.fetched = position{at, -1}
+		}
+		c.mu.Unlock()
 	}
-	starts, err := c.resolveStarts(ctx, missing)
-	if err != nil {
-		return nil, err
+	for p, at := range chosen {
+		set(p, at)
 	}
-	for p, at := range starts {
-		offsets[p.Topic][p.Number] = kgo.NewOffset().At(at.offset)
+	if len(missing) > 0 {
+		starts, err := c.resolveStarts(ctx, missing)
+		if err != nil {
+			c.unstart(missing) // the next session begins anew
+			return nil, err
+		}
+		for p, at := range starts {
+			set(p, at.offset)
+		}
+	}
+	if len(without) > 0 {
+		// A place to stand, but nothing to be fetched from there.
+		c.setPaused(without, pausedForError, true)
+		for _, s := range without {
+			set(s.Partition, 0)
+		}
+		c.running.start(func() { c.repair(without) })
+	}
+	if c.config.endOfPartition {
+		c.emptyAtStart(ctx, offsets)
 	}
 	return offsets, nil
 }
 
-// resolveStarts finds where partitions without a committed offset begin, and
-// commits that. It tries until ctx ends.
+func (c *Consumer) unstart(ps []Partition) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range ps {
+		if s := c.open[p]; s != nil {
+			s.started = false
+		}
+	}
+}
+
+// resolveStarts finds where partitions begin of which the group has committed
+// nothing. What the start policy means becomes a number, and is committed at
+// once: whoever comes next starts at the same place, and not at what the policy
+// means by then. It tries until ctx ends.
 func (c *Consumer) resolveStarts(ctx context.Context, missing []Partition) (map[Partition]position, error) {
-	starts := make(map[Partition]position, len(missing))
-	err := c.trying(ctx, func() error {
-		topics := make(map[string]bool)
-		for _, p := range missing {
-			topics[p.Topic] = true
-		}
-		names := make([]string, 0, len(topics))
-		for t := range topics {
-			names = append(names, t)
-		}
-		listed, err := kadm.NewClient(c.client).ListStartOffsets(ctx, names...)
-		if err != nil {
-			return err
-		}
-		for _, p := range missing {
-			l, ok := listed.Lookup(p.Topic, p.Number)
-			if !ok {
-				return &PartitionError{p, kerr.UnknownTopicOrPartition}
-			}
-			if l.Err != nil {
-				return &PartitionError{p, l.Err}
-			}
-			starts[p] = position{l.Offset, -1}
-		}
-		return nil
+	var starts map[Partition]position
+	err := c.trying(ctx, func() (err error) {
+		starts, err = c.config.start.resolve(ctx, c, missing)
+		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-
 	commits := make(map[*epochState]position, len(starts))
 	c.mu.Lock()
 	for p, at := range starts {
@@ -86,7 +116,7 @@ func (c *Consumer) resolveStarts(ctx context.Context, missing []Partition) (map[
 	if err := c.commit(ctx, commits, false); err != nil && ctx.Err() == nil {
 		// Starting all the same would be right for this member only.
 		c.mu.Lock()
-		c.report("start", fmt.Errorf("arroyo: the first offsets of the group were not committed: %w", err), isFatal(err))
+		c.report("start", Epoch{}, fmt.Errorf("arroyo: the first offsets of the group were not committed: %w", err), isFatal(err))
 		c.mu.Unlock()
 	}
 	return starts, ctx.Err()
@@ -106,7 +136,7 @@ func (c *Consumer) trying(ctx context.Context, f func() error) error {
 			return nil
 		}
 		if !kerr.IsRetriable(err) || pause > time.Second {
-			c.report("start", fmt.Errorf("arroyo: where to start cannot be found out yet: %w", err), isFatal(err))
+			c.report("start", Epoch{}, fmt.Errorf("arroyo: where to start cannot be found out yet: %w", err), isFatal(err))
 		}
 		c.mu.Unlock()
 		timer := time.NewTimer(pause)
@@ -119,104 +149,28 @@ func (c *Consumer) trying(ctx context.Context, f func() error) error {
 	}
 }
 
-// adrift returns the partitions that kgo owns and nobody reads: their epochs
-// were fenced because a commit was told that the member is gone, and then the
-// group took the member back as it was, so that no hook names them. Consumer.mu
-// is held.
-func (c *Consumer) adrift(opening []*epochState) []Partition {
-	if c.drainEvent != nil || c.ending {
-		return nil
+// emptyAtStart tells of partitions that start at their end: kgo returns
+// nothing for them that would show it.
+func (c *Consumer) emptyAtStart(ctx context.Context, offsets map[string]map[int32]kgo.Offset) {
+	topics := make([]string, 0, len(offsets))
+	for topic := range offsets {
+		topics = append(topics, topic)
 	}
-	var ps []Partition
-	for p := range c.owned {
-		if c.open[p] == nil {
-			ps = append(ps, p)
-		}
-	}
-	return ps
-}
-
-// takenBack are partitions whose position was set back to what is committed.
-// Poll makes an Assigned of it.
-type takenBack struct{ partitions []Partition }
-
-func (*takenBack) event() {}
-
-// takeBack sets kgo's positions of partitions to the committed offsets. They
-// are paused until the new epochs are open, so that nothing in between is
-// dropped. It runs in a hook, which keeps the group as it is meanwhile.
-func (c *Consumer) takeBack(ps []Partition, deadline time.Time) {
-	ctx, cancel := context.WithDeadline(c.root, deadline)
-	defer cancel()
-	c.client.PauseFetchPartitions(byTopic(ps))
-	at, err := c.committedOrStart(ctx, ps)
+	listed, err := kadm.NewClient(c.client).ListCommittedOffsets(ctx, topics...)
 	if err != nil {
-		// The broker cannot be reached, so the session is about to end;
-		// the next one tries again.
-		c.client.ResumeFetchPartitions(byTopic(ps))
-		return
+		return // the first records that come will show it
 	}
-	c.client.SetOffsets(at)
 	c.mu.Lock()
-	c.stream.push(&takenBack{ps})
-	c.mu.Unlock()
-}
-
-func (c *Consumer) committedOrStart(ctx context.Context, ps []Partition) (map[string]map[int32]kgo.EpochOffset, error) {
-	at := make(map[string]map[int32]kgo.EpochOffset)
-	var missing []Partition
-	err := c.trying(ctx, func() error {
-		committed, err := kadm.NewClient(c.client).FetchOffsetsForTopics(ctx, c.group, c.topics...)
-		if err != nil {
-			return err
-		}
-		clear(at)
-		missing = missing[:0]
-		for _, p := range ps {
-			if at[p.Topic] == nil {
-				at[p.Topic] = make(map[int32]kgo.EpochOffset)
+	defer c.mu.Unlock()
+	for topic, partitions := range offsets {
+		for n := range partitions {
+			s := c.open[Partition{topic, n}]
+			end, ok := listed.Lookup(topic, n)
+			if s == nil || !ok || end.Err != nil || s.paused != 0 || s.atEnd || s.fetched.offset < end.Offset {
+				continue
 			}
-			o, ok := committed.Lookup(p.Topic, p.Number)
-			switch {
-			case ok && o.Err != nil:
-				return &PartitionError{p, o.Err}
-			case !ok || o.At < 0:
-				missing = append(missing, p)
-			default:
-				at[p.Topic][p.Number] = kgo.EpochOffset{Epoch: o.LeaderEpoch, Offset: o.At}
-			}
-		}
-		return nil
-	})
-	if err != nil || len(missing) == 0 {
-		return at, err
-	}
-	starts, err := c.resolveStarts(ctx, missing)
-	for p, s := range starts {
-		at[p.Topic][p.Number] = kgo.EpochOffset{Epoch: -1, Offset: s.offset}
-	}
-	return at, err
-}
-
-// reopen opens new epochs for partitions that were taken back and are still
-// ours. Consumer.mu is held.
-func (c *Consumer) reopen(ev *takenBack) Event {
-	var states []*epochState
-	for _, p := range ev.partitions {
-		if c.owned[p] && c.open[p] == nil && c.drainEvent == nil && !c.ending {
-			states = append(states, c.openEpoch(p))
+			s.atEnd, s.end = true, end.Offset
+			c.stream.push(&EndOfPartition{Epoch: s.Epoch, Offset: end.Offset})
 		}
 	}
-	if len(states) == 0 {
-		return nil
-	}
-	return &Assigned{Epochs: epochsOf(states), states: states, Reason: errors.New("arroyo: the group took this member back")}
-}
-
-func byTopic(ps []Partition) map[string][]int32 {
-	m := make(map[string][]int32)
-	for _, p := range ps {
-		m[p.Topic] = append(m[p.Topic], p.Number)
-	}
-	return m
 }

@@ -47,8 +47,8 @@ func (s *stream) take(records bool) (Event, error) {
 		return nil, errWoken
 	}
 	for i, ev := range s.polled {
-		if _, ok := ev.(*Fetched); ok && !records {
-			continue
+		if f, ok := ev.(*Fetched); ok && (!records || f.state.paused != 0) {
+			continue // parked
 		}
 		s.polled = append(s.polled[:i], s.polled[i+1:]...)
 		return ev, nil
@@ -156,52 +156,48 @@ func (c *Consumer) fetchFailed(p Partition, fp *kgo.FetchPartition) bool {
 		lost    *kgo.ErrDataLoss
 		session *kgo.ErrGroupSession
 	)
+	var epoch Epoch
+	if s := c.open[p]; s != nil {
+		epoch = s.Epoch
+	}
 	switch err := fp.Err; {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, kgo.ErrClientClosed):
 		return false // Poll itself says why
 	case errors.As(err, &lost):
-		c.rewound(p, err)
+		c.rewound(p, lost)
 	case errors.As(err, &session):
-		c.report("group", &GroupError{c.group, session.Err}, isFatal(session.Err))
+		c.report("group", epoch, &GroupError{c.group, session.Err}, isFatal(session.Err))
 	case errors.Is(err, kerr.OffsetOutOfRange):
-		e := &OffsetOutOfRangeError{Partition: p, Offset: -1, Start: fp.LogStartOffset, End: fp.HighWatermark, Err: err}
-		if s := c.open[p]; s != nil {
-			e.Offset = s.fetched.offset
-		}
-		c.report(p.String(), e, true)
+		c.outOfRange(p, err)
 	case errors.Is(err, kerr.UnknownTopicID), errors.Is(err, kerr.UnknownTopicOrPartition):
-		c.report(p.String(), &UnknownTopicError{p.Topic}, true)
+		c.report(p.String(), epoch, &UnknownTopicError{p.Topic}, true)
 	default:
-		c.report(p.String(), &PartitionError{p, err}, isFatal(err))
+		c.report(p.String(), epoch, &PartitionError{p, err}, isFatal(err))
 	}
 	return true
 }
 
 // rewound ends the epoch of a partition whose log lost its end: kgo goes on at
 // a smaller offset, and within an epoch offsets only rise.
-func (c *Consumer) rewound(p Partition, why error) {
+func (c *Consumer) rewound(p Partition, why *kgo.ErrDataLoss) {
 	s := c.open[p]
 	if s == nil || s.fenced.Load() {
 		return
 	}
-	s.fenced.Store(true)
-	// Fenced in full without the lock; cancelling runs the code of others.
-	c.running.start(func() { s.fence(ErrFenced) })
-	fresh := c.openEpoch(p)
-	c.stream.polled = append(c.stream.polled,
-		&Lost{Epochs: []Epoch{s.Epoch}, Reason: why, states: []*epochState{s}},
-		&Assigned{Epochs: []Epoch{fresh.Epoch}, Reason: why, states: []*epochState{fresh}})
+	c.moveLocked([]*epochState{s}, map[Partition]position{p: {why.ResetTo, -1}}, why)
+	// Ended in full without the lock; cancelling runs the code of others.
+	c.running.start(func() { c.endEpochs([]*epochState{s}, ErrFenced) })
 }
 
 // report queues a Failed once per change of what is wrong with scope. The
 // texts of errors are no measure of that: they have port numbers in them.
-func (c *Consumer) report(scope string, err error, fatal bool) {
+func (c *Consumer) report(scope string, epoch Epoch, err error, fatal bool) {
 	kind := errorKind(err)
 	if c.stream.failing[scope] == kind {
 		return
 	}
 	c.stream.failing[scope] = kind
-	c.stream.push(&Failed{Err: err, Fatal: fatal})
+	c.stream.push(&Failed{Epoch: epoch, Err: err, Fatal: fatal})
 }
 
 // errorKind tells apart what is worth telling apart: answers of brokers, and

@@ -26,9 +26,9 @@ func (h transportHooks) OnBrokerConnect(meta kgo.BrokerMetadata, _ time.Duration
 	case err == nil:
 		h.c.recovered(broker)
 	case errors.Is(err, kerr.SaslAuthenticationFailed), errors.Is(err, kerr.UnsupportedSaslMechanism):
-		h.c.report(broker, &AuthenticationError{broker, err}, true)
+		h.c.report(broker, Epoch{}, &AuthenticationError{broker, err}, true)
 	default:
-		h.c.report(broker, &TransportError{broker, err}, false)
+		h.c.report(broker, Epoch{}, &TransportError{broker, err}, false)
 	}
 }
 
@@ -57,7 +57,7 @@ func (c *Consumer) checkTopics() {
 			unknownSince = time.Now()
 		case time.Since(unknownSince) >= topicGrace:
 			c.mu.Lock()
-			c.report(unknown, &UnknownTopicError{unknown}, true)
+			c.report(unknown, Epoch{}, &UnknownTopicError{unknown}, true)
 			c.mu.Unlock()
 			return
 		}

@@ -1,0 +1,269 @@
+package arroyo
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// Seek makes partitions go on at other offsets. It ends their epochs: Poll
+// yields a Lost and then an Assigned with new epochs, both with the Reason
+// ErrSeek; what was fetched before is dropped. Within an epoch offsets only
+// rise, so what a pipeline still does for the old one touches nothing.
+//
+// It returns a *NotHeldError, and changes nothing, if an epoch is not held or
+// is asked back. An offset that is not in the log shows as an
+// *OffsetOutOfRangeError.
+func (c *Consumer) Seek(offsets map[Epoch]int64) error {
+	c.mu.Lock()
+	var states []*epochState
+	at := make(map[Partition]position, len(offsets))
+	for e, offset := range offsets {
+		s := c.open[e.Partition]
+		if s == nil || s.Epoch != e || s.fenced.Load() || s.revoking != nil {
+			c.mu.Unlock()
+			return &NotHeldError{e}
+		}
+		states = append(states, s)
+		at[e.Partition] = position{offset, -1}
+	}
+	sortEpochs(states)
+	c.moveLocked(states, at, ErrSeek)
+	c.mu.Unlock()
+	c.endEpochs(states, ErrFenced)
+	return nil
+}
+
+// moveLocked ends epochs whose partitions are to go on elsewhere, and queues
+// what opens their new ones. The caller ends the states once it has let go of
+// Consumer.mu.
+func (c *Consumer) moveLocked(states []*epochState, at map[Partition]position, why error) {
+	if len(states) == 0 {
+		return
+	}
+	for _, s := range states {
+		s.fenced.Store(true)
+		delete(c.open, s.Partition)
+	}
+	c.stream.discard(states)
+	c.stream.push(&Lost{Epochs: epochsOf(states), Reason: why, states: states})
+	c.stream.push(&moving{at, why})
+}
+
+// moving are partitions of ours without an epoch that are to go on at other
+// positions. Poll makes an Assigned of it.
+//
+// It is the goroutine that polls which sets kgo's positions, between two of its
+// polls: so no record of an old position can get into a new epoch.
+type moving struct {
+	at  map[Partition]position
+	why error
+}
+
+func (*moving) event() {}
+
+// moved sets the positions and opens the epochs of what is still ours. It runs
+// on the goroutine that polls.
+func (c *Consumer) moved(m *moving) Event {
+	c.mu.Lock()
+	var states []*epochState
+	ps := slices.Collect(maps.Keys(m.at))
+	sortPartitions(ps)
+	for _, p := range ps {
+		// A rebalance may have been quicker.
+		if c.owned[p] && c.open[p] == nil && c.drainEvent == nil && !c.ending {
+			s := c.openEpoch(p)
+			s.fetched = position{m.at[p].offset, -1}
+			s.paused = pausedForStart
+			states = append(states, s)
+		}
+	}
+	c.mu.Unlock()
+	if len(states) == 0 {
+		return nil
+	}
+	// They stay paused until the event is released, which may still say where
+	// to start.
+	c.setPositions(states, m.at)
+	return c.assignedBy(states, m.why)
+}
+
+// assignedBy makes the event of new epochs that kgo does not know to be new.
+func (c *Consumer) assignedBy(states []*epochState, why error) *Assigned {
+	ev := &Assigned{Epochs: epochsOf(states), states: states, Reason: why, consumer: c}
+	ev.then = func() {
+		c.mu.Lock()
+		at := make(map[Partition]position)
+		var chosen []*epochState
+		for _, s := range states {
+			if s.startAt >= 0 {
+				at[s.Partition] = position{s.startAt, -1}
+				chosen = append(chosen, s)
+			}
+		}
+		c.mu.Unlock()
+		c.setPositions(chosen, at)
+		c.setPaused(states, pausedForStart, false)
+	}
+	return ev
+}
+
+func (c *Consumer) setPositions(states []*epochState, at map[Partition]position) {
+	if len(states) == 0 {
+		return
+	}
+	set := make(map[string]map[int32]kgo.EpochOffset)
+	for _, s := range states {
+		if set[s.Topic] == nil {
+			set[s.Topic] = make(map[int32]kgo.EpochOffset)
+		}
+		p := at[s.Partition]
+		set[s.Topic][s.Number] = kgo.EpochOffset{Epoch: p.leaderEpoch, Offset: p.offset}
+	}
+	c.client.SetOffsets(set)
+}
+
+// adrift returns the partitions that kgo owns and nobody reads: their epochs
+// were fenced because a commit was told that the member is gone, or because no
+// broker answered for too long, and then the group took the member back as it
+// was, so that no hook names them. Consumer.mu is held.
+func (c *Consumer) adrift() []Partition {
+	if c.drainEvent != nil || c.ending {
+		return nil
+	}
+	var ps []Partition
+	for p := range c.owned {
+		if c.open[p] == nil && !c.stream.isMoving(p) {
+			ps = append(ps, p)
+		}
+	}
+	sortPartitions(ps)
+	return ps
+}
+
+func (s *stream) isMoving(p Partition) bool {
+	return slices.ContainsFunc(s.queued, func(ev Event) bool {
+		m, ok := ev.(*moving)
+		if !ok {
+			return false
+		}
+		_, ok = m.at[p]
+		return ok
+	})
+}
+
+// takeBack makes partitions go on at the committed offsets that nobody reads.
+func (c *Consumer) takeBack(ctx context.Context, ps []Partition) {
+	c.tellPauses(ps)
+	at, err := c.committedOrStart(ctx, ps)
+	if err != nil {
+		return // the session is about to end; the next one tries again
+	}
+	c.mu.Lock()
+	c.stream.push(&moving{at, ErrTakenBack})
+	c.mu.Unlock()
+}
+
+// committedOrStart fetches where the group is, or where it starts. It tries
+// until ctx ends.
+func (c *Consumer) committedOrStart(ctx context.Context, ps []Partition) (map[Partition]position, error) {
+	at := make(map[Partition]position)
+	var missing []Partition
+	err := c.trying(ctx, func() error {
+		committed, err := kadm.NewClient(c.client).FetchOffsetsForTopics(ctx, c.group, topicsOf(ps)...)
+		if err != nil {
+			return err
+		}
+		clear(at)
+		missing = missing[:0]
+		for _, p := range ps {
+			o, ok := committed.Lookup(p.Topic, p.Number)
+			switch {
+			case ok && o.Err != nil:
+				return &PartitionError{p, o.Err}
+			case !ok || o.At < 0:
+				missing = append(missing, p)
+			default:
+				at[p] = position{o.At, o.LeaderEpoch}
+			}
+		}
+		return nil
+	})
+	if err != nil || len(missing) == 0 {
+		return at, err
+	}
+	starts, err := c.resolveStarts(ctx, missing)
+	maps.Copy(at, starts)
+	return at, err
+}
+
+// repair gives kgo a position for partitions that it owns but does not fetch,
+// because it could not get the group's offsets for them.
+func (c *Consumer) repair(states []*epochState) {
+	for pause := minStartPause; ; pause = min(2*pause, maxStartPause) {
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-c.dying:
+			timer.Stop()
+			return
+		}
+		states = slices.DeleteFunc(states, func(s *epochState) bool { return s.fenced.Load() })
+		if len(states) == 0 {
+			return
+		}
+		var ps []Partition
+		for _, s := range states {
+			ps = append(ps, s.Partition)
+		}
+		ctx, cancel := context.WithTimeout(c.root, c.budget)
+		at, err := c.committedOrStart(ctx, ps)
+		cancel()
+		if err == nil {
+			c.mu.Lock()
+			c.stream.push(&repaired{states, at})
+			c.mu.Unlock()
+			return
+		}
+	}
+}
+
+// repaired are epochs whose positions could be found out at last.
+type repaired struct {
+	states []*epochState
+	at     map[Partition]position
+}
+
+func (*repaired) event() {}
+
+// setRepaired runs on the goroutine that polls.
+func (c *Consumer) setRepaired(r *repaired) {
+	c.mu.Lock()
+	states := slices.DeleteFunc(r.states, func(s *epochState) bool { return c.open[s.Partition] != s })
+	for _, s := range states {
+		s.fetched = r.at[s.Partition]
+	}
+	c.mu.Unlock()
+	c.setPositions(states, r.at)
+	c.setPaused(states, pausedForError, false)
+}
+
+func topicsOf(ps []Partition) []string {
+	topics := make(map[string]bool)
+	for _, p := range ps {
+		topics[p.Topic] = true
+	}
+	return slices.Sorted(maps.Keys(topics))
+}
+
+func byTopic(ps []Partition) map[string][]int32 {
+	m := make(map[string][]int32)
+	for _, p := range ps {
+		m[p.Topic] = append(m[p.Topic], p.Number)
+	}
+	return m
+}
