@@ -30,7 +30,11 @@ func (c *Consumer) commit(ctx context.Context, offsets map[*epochState]position,
 		return nil
 	}
 	result := make(chan error, 1)
-	if !c.running.start(func() { result <- c.commitRetrying(ctx, offsets, strict) }) {
+	if !c.running.start(func() {
+		err := c.commitRetrying(ctx, offsets, strict)
+		c.committedEvent(offsets, err)
+		result <- err
+	}) {
 		return ErrClosed
 	}
 	select {
@@ -41,20 +45,26 @@ func (c *Consumer) commit(ctx context.Context, offsets map[*epochState]position,
 	}
 }
 
+func (c *Consumer) committedEvent(offsets map[*epochState]position, err error) {
+	if !c.config.committed {
+		return
+	}
+	ev := &Committed{Offsets: make(map[Epoch]int64, len(offsets)), Err: err}
+	for s, p := range offsets {
+		ev.Offsets[s.Epoch] = p.offset
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stream.push(ev)
+}
+
 func (c *Consumer) commitRetrying(ctx context.Context, offsets map[*epochState]position, strict bool) error {
 	for pause := minCommitPause; ; pause = min(2*pause, maxCommitPause) {
 		err, again := c.commitOnce(ctx, offsets, strict)
 		if err == nil || !again {
 			return err
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return err
-		case <-c.dying:
-			timer.Stop()
+		if !c.sleep(ctx, pause) {
 			return err
 		}
 	}
@@ -232,7 +242,11 @@ func (c *Consumer) metadataOf(offsets map[*epochState]position) map[Partition]*s
 
 // sendDuringJoin sends a commit without kgo's order of commits and joins.
 func (c *Consumer) sendDuringJoin(ctx context.Context, offsets map[*epochState]position) (map[Partition]error, error) {
-	ids, err := c.topicIDs(ctx)
+	ps := make([]Partition, 0, len(offsets))
+	for s := range offsets {
+		ps = append(ps, s.Partition)
+	}
+	ids, err := c.topicIDs(ctx, topicsOf(ps))
 	if err != nil {
 		return nil, err
 	}
@@ -297,9 +311,9 @@ func answersTo(req *kmsg.OffsetCommitRequest, resp *kmsg.OffsetCommitResponse) m
 	return answers
 }
 
-func (c *Consumer) topicIDs(ctx context.Context) (map[string][16]byte, error) {
+func (c *Consumer) topicIDs(ctx context.Context, topics []string) (map[string][16]byte, error) {
 	req := kmsg.NewPtrMetadataRequest()
-	for _, topic := range c.topics {
+	for _, topic := range topics {
 		rt := kmsg.NewMetadataRequestTopic()
 		rt.Topic = kmsg.StringPtr(topic)
 		req.Topics = append(req.Topics, rt)
@@ -329,21 +343,11 @@ func (c *Consumer) instanceID() *string {
 func (c *Consumer) fenceEverything(why error) {
 	c.mu.Lock()
 	states := slices.Collect(maps.Values(c.open))
-	sortEpochs(states)
-	clear(c.open)
-	if len(states) > 0 {
-		c.stream.push(&Lost{Epochs: epochsOf(states), Reason: why, states: states})
-	}
-	var waiting []*Revoked
-	for _, s := range states {
-		if s.revoking != nil && s.revoking != c.drainEvent {
-			waiting = append(waiting, s.revoking)
-		}
-	}
+	waiting := c.loseLocked(states, why)
 	c.mu.Unlock()
 	c.endEpochs(states, ErrFenced)
 	for _, ev := range waiting {
-		ev.release() // there is nothing left to wait for
+		ev.release()
 	}
 }
 

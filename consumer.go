@@ -25,13 +25,17 @@ type Consumer struct {
 	topics []string
 	client *kgo.Client
 	config consumerConfig
-	budget time.Duration // how long a rebalance may be held
+	lease  lease
+
+	session, rebalance, heartbeat time.Duration // kgo's timeouts
+	budget                        time.Duration // how long a rebalance may be held
 
 	root    context.Context // kgo's; its end ends every request
 	endRoot context.CancelFunc
 	running goroutines // ours; Close waits for them
 
 	gate     gate
+	ready    chan struct{} // closed when client is set
 	draining chan struct{} // closed by Drain
 	dying    chan struct{} // closed by Close: hooks wait for nothing any more
 	closed   chan struct{} // closed when everything has ended
@@ -52,10 +56,8 @@ type Consumer struct {
 	ending        bool               // Close was called, or the leave is done
 
 	// Of the goroutine that polls.
-	joined     bool       // topics were added
-	handing    releasable // the event that the next Poll releases
-	errorPause time.Duration
-	pollAfter  time.Time // the end of errorPause
+	joined  bool       // topics were added
+	handing releasable // the event that the next Poll releases
 }
 
 // NewConsumer makes a member of the group that reads the topics. It does not
@@ -73,15 +75,20 @@ func NewConsumer(group string, topics []string, opts ...ConsumerOption) (*Consum
 	if slices.Contains(topics, "") {
 		return nil, &OptionError{"NewConsumer", "a topic's name is empty"}
 	}
-	var cfg consumerConfig
+	cfg := consumerConfig{groupSession: 45 * time.Second}
 	for _, opt := range opts {
 		opt(&cfg)
+	}
+
+	if cfg.groupSession <= 0 {
+		return nil, &OptionError{"GroupSessionTimeout", fmt.Sprintf("%v is not positive: give the brokers' group.consumer.session.timeout.ms", cfg.groupSession)}
 	}
 
 	c := &Consumer{
 		group:    group,
 		topics:   slices.Clone(topics),
 		config:   cfg,
+		ready:    make(chan struct{}),
 		draining: make(chan struct{}),
 		dying:    make(chan struct{}),
 		closed:   make(chan struct{}),
@@ -93,20 +100,23 @@ func NewConsumer(group string, topics []string, opts ...ConsumerOption) (*Consum
 	c.gate.init()
 	c.stream.init()
 	c.root, c.endRoot = context.WithCancel(context.Background())
+	// kgo may call hooks before NewClient has returned (with Regex it joins).
 	client, err := c.newClient(c.root, group, cfg.client)
 	if err != nil {
 		c.endRoot()
 		return nil, err
 	}
 	c.client = client
-	rebalance := client.OptValue(kgo.RebalanceTimeout).(time.Duration)
-	heartbeat := client.OptValue(kgo.HeartbeatInterval).(time.Duration)
-	c.budget = rebalance - heartbeat - commitReserve
+	close(c.ready)
+	c.session = client.OptValue(kgo.SessionTimeout).(time.Duration)
+	c.rebalance = client.OptValue(kgo.RebalanceTimeout).(time.Duration)
+	c.heartbeat = client.OptValue(kgo.HeartbeatInterval).(time.Duration)
+	c.budget = c.rebalance - c.heartbeat - commitReserve
 	if c.budget <= 0 {
 		c.shutDown(0)
 		return nil, &OptionError{"kgo.RebalanceTimeout", fmt.Sprintf(
 			"%v leaves no time to finish work in a rebalance: it has to be more than the heartbeat interval (%v) and %v for the last commit",
-			rebalance, heartbeat, commitReserve)}
+			c.rebalance, c.heartbeat, commitReserve)}
 	}
 	return c, nil
 }
@@ -189,7 +199,7 @@ func (c *Consumer) nextOrWoken(ctx context.Context, records bool) (Event, error)
 		c.stream.interrupt = cancel
 		c.mu.Unlock()
 
-		if records && c.waitErrorPause(polling) {
+		if records {
 			c.fill(polling)
 		} else {
 			<-polling.Done()
@@ -242,7 +252,11 @@ func (c *Consumer) join() {
 	c.mu.Lock()
 	over := c.ending || c.drainEvent != nil
 	c.mu.Unlock()
-	if !over {
+	if over {
+		return
+	}
+	c.running.start(c.keepLease)
+	if !c.config.regex {
 		c.client.AddConsumeTopics(c.topics...)
 		c.running.start(c.checkTopics)
 	}

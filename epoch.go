@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 	"sync/atomic"
+	"time"
 )
 
 // epochState is what the consumer knows of one epoch.
@@ -15,15 +16,15 @@ type epochState struct {
 	fenced atomic.Bool
 
 	// Under Consumer.mu.
-	revoking  *Revoked // the event that asks for it back, once there is one
-	committed int64    // the highest offset that was committed; -1 if none
-	fetched   position // after the last record that was yielded; where it starts; offset -1: unknown
-	end       int64    // of the log when that was fetched; -1: unknown
-	atEnd     bool     // whether EndOfPartition was yielded, and nothing since
-	paused    pauseReason
-	startAt   int64  // what StartAt said; -1: nothing
-	started   bool   // whether kgo got a position for it
-	metadata  string // of its commits, see startMetadata
+	revoking   *Revoked // the event that asks for it back, once there is one
+	committed  int64    // the highest offset that was committed; -1 if none
+	fetched    position // after the last record that was yielded; where it starts; offset -1: unknown
+	end        int64    // of the log when that was fetched; -1: unknown
+	paused     pauseReason
+	startAt    int64         // what StartAt said; -1: nothing
+	errorPause time.Duration // after the last of several errors in a row
+	started    bool          // whether kgo got a position for it
+	metadata   string        // of its commits, see startMetadata
 }
 
 // fence ends the epoch. It is not called with a lock held: cancelling a

@@ -21,6 +21,11 @@ var (
 	// group could not be reached.
 	ErrSessionEnded = errors.New("arroyo: the group session ended")
 
+	// ErrLeaseExpired is the Reason of a Lost of a consumer that no broker
+	// has answered for nearly a session timeout: others may own its
+	// partitions soon.
+	ErrLeaseExpired = errors.New("arroyo: no broker has answered for too long")
+
 	// ErrTakenBack is the Reason of an Assigned of partitions that had been
 	// fenced while the group went on counting them as ours. They go on at the
 	// committed offsets.
@@ -169,7 +174,7 @@ type OffsetOutOfRangeError struct {
 }
 
 func (e *OffsetOutOfRangeError) Error() string {
-	return fmt.Sprintf("arroyo: %s has no offset %d (its log is %d to %d): reset the group's offset with an admin tool to where it should go on, and start again",
+	return fmt.Sprintf("arroyo: %s has no offset %d (its log is %d to %d): either records were deleted before they were read, or the group's offset was set wrong; set it with an admin tool, or let the option ResetOutOfRange say where to go on",
 		e.Partition, e.Offset, e.Start, e.End)
 }
 

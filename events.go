@@ -10,7 +10,7 @@ import (
 )
 
 // Event is what Poll returns: one of *Assigned, *Fetched, *Revoked, *Lost,
-// *EndOfPartition, *Failed and *Closed.
+// *EndOfPartition, *Committed, *Failed and *Closed.
 //
 // For one epoch the order is Assigned, then Fetched any number of times, then
 // Revoked or Lost (a Revoked may still turn into a Lost while it is held),
@@ -79,8 +79,8 @@ type Revoked struct {
 // already: commit nothing for them, another member may own them.
 type Lost struct {
 	Epochs []Epoch
-	// Reason says why: ErrSessionEnded, the answer to a commit, or kgo's
-	// *ErrDataLoss.
+	// Reason says why: ErrSessionEnded, ErrLeaseExpired, ErrSeek, the
+	// answer to a commit, an *OffsetOutOfRangeError, or kgo's *ErrDataLoss.
 	Reason error
 	states []*epochState
 }
@@ -90,6 +90,13 @@ type Lost struct {
 type EndOfPartition struct {
 	Epoch  Epoch
 	Offset int64 // the end
+}
+
+// Committed is the outcome of a commit. It comes only with the option
+// CommittedEvents.
+type Committed struct {
+	Offsets map[Epoch]int64
+	Err     error // as Commit returns it
 }
 
 // Failed reports an error once per change of state. The consumer goes on
@@ -111,6 +118,7 @@ func (*Lost) event()     {}
 func (*Failed) event()   {}
 
 func (*EndOfPartition) event() {}
+func (*Committed) event()      {}
 func (*Closed) event()         {}
 
 // hold lets a rebalance wait for the application. The next Poll releases the

@@ -15,6 +15,9 @@ type ConsumerOption func(*consumerConfig)
 type consumerConfig struct {
 	client         []kgo.Opt
 	endOfPartition bool
+	committed      bool
+	regex          bool
+	groupSession   time.Duration
 	start          StartPolicy
 	reset          *StartPolicy
 }
@@ -22,6 +25,28 @@ type consumerConfig struct {
 // EndOfPartitionEvents makes Poll return EndOfPartition events.
 func EndOfPartitionEvents() ConsumerOption {
 	return func(c *consumerConfig) { c.endOfPartition = true }
+}
+
+// CommittedEvents makes Poll return Committed events.
+func CommittedEvents() ConsumerOption {
+	return func(c *consumerConfig) { c.committed = true }
+}
+
+// GroupSessionTimeout says what the brokers' group.consumer.session.timeout.ms
+// is, or the group's own. Under KIP-848 the client is not told, but has to know
+// when it can have lost its partitions without having heard of it. Defaults to
+// 45 s, as on the brokers. It has no meaning under the classic protocols, where
+// kgo.SessionTimeout says it.
+func GroupSessionTimeout(d time.Duration) ConsumerOption {
+	return func(c *consumerConfig) { c.groupSession = d }
+}
+
+// Regex takes the topics given to NewConsumer as regular expressions: all
+// topics that match one are read, also those that are made later. With it the
+// group is joined when the consumer is made, and not by the first Poll; and a
+// topic that does not exist is no error.
+func Regex() ConsumerOption {
+	return func(c *consumerConfig) { c.regex = true }
 }
 
 // ClientOptions configures the kgo client: brokers, TLS, SASL, timeouts,
@@ -57,13 +82,17 @@ func (c *Consumer) newClient(root context.Context, group string, user []kgo.Opt)
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
 		kgo.KeepControlRecords(),
 		kgo.FetchMaxWait(defaultFetchMaxWait),
-		kgo.WithHooks(transportHooks{c}),
+		kgo.WithHooks(transportHooks{c}, &c.lease),
+	}
+	if c.config.regex {
+		opts = append(opts, kgo.ConsumeRegex(), kgo.ConsumeTopics(c.topics...))
 	}
 	client, err := kgo.NewClient(append(opts, user...)...)
 	if err != nil {
 		return nil, refusal(err, group, user)
 	}
 	if err := c.checkOwned(client, root, group); err != nil {
+		c.endRoot()
 		client.Close()
 		return nil, err
 	}
@@ -101,8 +130,8 @@ func (c *Consumer) checkOwned(client *kgo.Client, root context.Context, group st
 		{value(kgo.WithContext) == any(root), "kgo.WithContext", "give the context to Run or Poll"},
 		{value(kgo.DisableAutoCommit) == true, "kgo.DisableAutoCommit", ownedCommit},
 		{value(kgo.BlockRebalanceOnPoll) == false, "kgo.BlockRebalanceOnPoll", ownedHooks + ", which wait for the application without it"},
-		{value(kgo.ConsumeRegex) == false, "kgo.ConsumeRegex", ownedTopics + ", by name"},
-		{len(value(kgo.ConsumeTopics).([]string)) == 0, "kgo.ConsumeTopics", ownedTopics},
+		{value(kgo.ConsumeRegex) == any(c.config.regex), "kgo.ConsumeRegex", "use the option Regex"},
+		{c.config.regex || len(value(kgo.ConsumeTopics).([]string)) == 0, "kgo.ConsumeTopics", ownedTopics},
 		{value(kgo.ConsumeStartOffset) == any(kgo.NewOffset().AtStart()), "kgo.ConsumeStartOffset", ownedStart},
 		{value(kgo.ConsumeResetOffset) == any(kgo.NoResetOffset()), "kgo.ConsumeResetOffset", "an offset out of range is an OffsetOutOfRangeError, unless the option ResetOutOfRange says where to go on"},
 		{value(kgo.TransactionalID) == any(""), "kgo.TransactionalID", "use another client for transactions"},
@@ -141,11 +170,23 @@ func (c *Consumer) isOurs(client *kgo.Client, option any) bool {
 	return ours
 }
 
-// probed reports whether a hook was called by isOurs, and answers it.
-func probed(ctx context.Context) bool {
+// probed reports whether a hook was called by isOurs, and answers it. Otherwise
+// it waits until the consumer is made: with Regex kgo joins before that.
+func (c *Consumer) probed(ctx context.Context) bool {
 	ours, ok := ctx.Value(probeKey{}).(*bool)
 	if ok {
 		*ours = true
+		return true
 	}
-	return ok
+	select {
+	case <-c.ready:
+		return false
+	default:
+	}
+	select {
+	case <-c.ready:
+		return false
+	case <-c.root.Done():
+		return true // it was not made
+	}
 }

@@ -47,9 +47,7 @@ func (c *Consumer) Lag() map[Epoch]int64 {
 func (c *Consumer) yielded(f *Fetched) {
 	s := f.state
 	s.fetched, s.end = f.next, f.End
-	caughtUp := f.Next >= f.End
-	if c.config.endOfPartition && caughtUp && !s.atEnd {
+	if c.config.endOfPartition && f.Next >= f.End {
 		c.stream.polled = slices.Insert(c.stream.polled, 0, Event(&EndOfPartition{Epoch: s.Epoch, Offset: f.Next}))
 	}
-	s.atEnd = caughtUp
 }

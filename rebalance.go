@@ -16,7 +16,7 @@ import (
 // ends with a Revoked of nothing and begins with an Assigned of nothing.
 
 func (c *Consumer) onAssigned(ctx context.Context, _ *kgo.Client, assigned map[string][]int32) {
-	if probed(ctx) {
+	if c.probed(ctx) {
 		return
 	}
 	c.gate.open()
@@ -53,7 +53,7 @@ func (c *Consumer) onAssigned(ctx context.Context, _ *kgo.Client, assigned map[s
 }
 
 func (c *Consumer) onRevoked(ctx context.Context, _ *kgo.Client, revoked map[string][]int32) {
-	if probed(ctx) {
+	if c.probed(ctx) {
 		return
 	}
 	c.gate.open()
@@ -84,10 +84,15 @@ func (c *Consumer) onRevoked(ctx context.Context, _ *kgo.Client, revoked map[str
 		}
 	}
 	c.mu.Unlock()
+	done := make(chan struct{})
+	if wait != nil {
+		c.running.start(func() { c.watchHeld(states, done) })
+	}
 
 	if wait != nil {
 		c.await(wait, deadline)
 	}
+	close(done)
 	c.closeEpochs(states, ErrFenced)
 	c.tellPauses(partitionsOf(revoked)) // those without an epoch as well
 	// A commit in flight was begun before the epochs were closed and may
@@ -98,7 +103,7 @@ func (c *Consumer) onRevoked(ctx context.Context, _ *kgo.Client, revoked map[str
 }
 
 func (c *Consumer) onLost(ctx context.Context, _ *kgo.Client, lost map[string][]int32) {
-	if probed(ctx) {
+	if c.probed(ctx) {
 		return
 	}
 	c.mu.Lock()

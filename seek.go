@@ -4,7 +4,6 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -205,11 +204,7 @@ func (c *Consumer) committedOrStart(ctx context.Context, ps []Partition) (map[Pa
 // because it could not get the group's offsets for them.
 func (c *Consumer) repair(states []*epochState) {
 	for pause := minStartPause; ; pause = min(2*pause, maxStartPause) {
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-c.dying:
-			timer.Stop()
+		if !c.sleep(c.root, pause) {
 			return
 		}
 		states = slices.DeleteFunc(states, func(s *epochState) bool { return s.fenced.Load() })

@@ -1,6 +1,7 @@
 package arroyo
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -19,6 +20,9 @@ const (
 // first fetch of records. It has to give kgo a position for every partition
 // whose epoch is being opened: kgo never fetches one without.
 func (c *Consumer) adjustOffsets(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
+	if c.probed(ctx) {
+		return offsets, ctx.Err()
+	}
 	var (
 		missing []Partition             // the group has committed nothing
 		without []*epochState           // kgo could not get an offset for it
@@ -139,12 +143,8 @@ func (c *Consumer) trying(ctx context.Context, f func() error) error {
 			c.report("start", Epoch{}, fmt.Errorf("arroyo: where to start cannot be found out yet: %w", err), isFatal(err))
 		}
 		c.mu.Unlock()
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return ctx.Err()
+		if !c.sleep(ctx, pause) {
+			return cmp.Or(ctx.Err(), ErrClosed)
 		}
 	}
 }
@@ -166,10 +166,10 @@ func (c *Consumer) emptyAtStart(ctx context.Context, offsets map[string]map[int3
 		for n := range partitions {
 			s := c.open[Partition{topic, n}]
 			end, ok := listed.Lookup(topic, n)
-			if s == nil || !ok || end.Err != nil || s.paused != 0 || s.atEnd || s.fetched.offset < end.Offset {
+			if s == nil || !ok || end.Err != nil || s.paused != 0 || s.end >= 0 || s.fetched.offset < end.Offset {
 				continue
 			}
-			s.atEnd, s.end = true, end.Offset
+			s.end = end.Offset
 			c.stream.push(&EndOfPartition{Epoch: s.Epoch, Offset: end.Offset})
 		}
 	}

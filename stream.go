@@ -93,11 +93,12 @@ func (s *stream) discard(states []*epochState) {
 // fill polls kgo, which a hook or ctx may cut short, and keeps what it
 // returned. A poll that is cut short leaves records buffered in kgo.
 func (c *Consumer) fill(ctx context.Context) {
-	fetches := c.client.PollFetches(ctx)
+	c.accept(c.client.PollFetches(ctx))
+}
 
+func (c *Consumer) accept(fetches kgo.Fetches) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var records, failed bool
 	for i := range fetches {
 		for j := range fetches[i].Topics {
 			topic := &fetches[i].Topics[j]
@@ -105,16 +106,14 @@ func (c *Consumer) fill(ctx context.Context) {
 				fp := &topic.Partitions[k]
 				p := Partition{topic.Topic, fp.Partition}
 				if len(fp.Records) > 0 {
-					records = true
 					c.fetched(p, fp)
 				}
 				if fp.Err != nil {
-					failed = c.fetchFailed(p, fp) || failed
+					c.fetchFailed(p, fp)
 				}
 			}
 		}
 	}
-	c.paceErrors(failed && !records)
 }
 
 // fetched turns records into an event. Records of a partition without an open
@@ -129,7 +128,8 @@ func (c *Consumer) fetched(p Partition, fp *kgo.FetchPartition) {
 	if fp.LastStableOffset >= 0 && fp.LastStableOffset < end {
 		end = fp.LastStableOffset
 	}
-	if len(c.stream.failing) > 0 {
+	if s.errorPause > 0 {
+		s.errorPause = 0
 		c.recovered(p.String())
 	}
 	last := fp.Records[len(fp.Records)-1]
@@ -151,7 +151,7 @@ func withoutControl(records []*kgo.Record) []*kgo.Record {
 
 // fetchFailed reports a fetch's error, unless it is none but the end of the
 // poll.
-func (c *Consumer) fetchFailed(p Partition, fp *kgo.FetchPartition) bool {
+func (c *Consumer) fetchFailed(p Partition, fp *kgo.FetchPartition) {
 	var (
 		lost    *kgo.ErrDataLoss
 		session *kgo.ErrGroupSession
@@ -162,7 +162,7 @@ func (c *Consumer) fetchFailed(p Partition, fp *kgo.FetchPartition) bool {
 	}
 	switch err := fp.Err; {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, kgo.ErrClientClosed):
-		return false // Poll itself says why
+		// Poll itself says why.
 	case errors.As(err, &lost):
 		c.rewound(p, lost)
 	case errors.As(err, &session):
@@ -171,10 +171,11 @@ func (c *Consumer) fetchFailed(p Partition, fp *kgo.FetchPartition) bool {
 		c.outOfRange(p, err)
 	case errors.Is(err, kerr.UnknownTopicID), errors.Is(err, kerr.UnknownTopicOrPartition):
 		c.report(p.String(), epoch, &UnknownTopicError{p.Topic}, true)
+		c.retryLater(p)
 	default:
 		c.report(p.String(), epoch, &PartitionError{p, err}, isFatal(err))
+		c.retryLater(p)
 	}
-	return true
 }
 
 // rewound ends the epoch of a partition whose log lost its end: kgo goes on at
@@ -215,38 +216,47 @@ func errorKind(err error) string {
 func (c *Consumer) recovered(scope string) { delete(c.stream.failing, scope) }
 
 const (
-	minErrorPause = 10 * time.Millisecond
-	maxErrorPause = time.Second
+	minErrorPause = 100 * time.Millisecond
+	maxErrorPause = 10 * time.Second
 )
 
-// paceErrors slows polling down while all that kgo returns is errors: it
-// refetches a partition with a lasting error at once and for ever.
-func (c *Consumer) paceErrors(failing bool) {
-	if !failing {
-		c.errorPause = 0
+// retryLater pauses a partition with an error for a while: kgo asks again at
+// once and for ever. Consumer.mu is held.
+func (c *Consumer) retryLater(p Partition) {
+	s := c.open[p]
+	if s == nil || s.paused&pausedForError != 0 {
 		return
 	}
-	c.errorPause = min(max(2*c.errorPause, minErrorPause), maxErrorPause)
-	c.pollAfter = time.Now().Add(c.errorPause)
+	s.errorPause = min(max(2*s.errorPause, minErrorPause), maxErrorPause)
+	s.paused |= pausedForError
+	pause := s.errorPause
+	c.running.start(func() {
+		c.tellPauses([]Partition{p})
+		if c.sleep(s.ctx, pause) {
+			c.setPaused([]*epochState{s}, pausedForError, false)
+		}
+	})
 }
 
-// waitErrorPause waits as paceErrors said; it reports false if ctx ended.
-func (c *Consumer) waitErrorPause(ctx context.Context) bool {
-	if c.errorPause == 0 {
-		return true
-	}
-	timer := time.NewTimer(time.Until(c.pollAfter))
+// sleep waits; it reports false if ctx or the consumer ended.
+func (c *Consumer) sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 		return true
 	case <-ctx.Done():
-		return false
+	case <-c.dying:
 	}
+	return false
 }
 
 // isFatal tells errors that do not go away by trying again.
 func isFatal(err error) bool {
+	var start *StartError
+	if errors.As(err, &start) {
+		return true
+	}
 	for _, fatal := range []error{
 		kerr.TopicAuthorizationFailed,
 		kerr.GroupAuthorizationFailed,

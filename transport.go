@@ -44,6 +44,13 @@ const (
 func (c *Consumer) checkTopics() {
 	ctx, cancel := context.WithCancel(c.root)
 	defer cancel()
+	c.running.start(func() {
+		select {
+		case <-c.draining:
+			cancel()
+		case <-ctx.Done():
+		}
+	})
 	var unknownSince time.Time
 	for {
 		unknown, err := c.unknownTopic(ctx)
@@ -61,14 +68,7 @@ func (c *Consumer) checkTopics() {
 			c.mu.Unlock()
 			return
 		}
-		timer := time.NewTimer(topicCheckPause)
-		select {
-		case <-timer.C:
-		case <-c.dying:
-			timer.Stop()
-			return
-		case <-c.draining:
-			timer.Stop()
+		if !c.sleep(ctx, topicCheckPause) {
 			return
 		}
 	}

@@ -1,0 +1,257 @@
+package arroyo
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// lease is the proof that the group still counts us as a member. A member that
+// is cut off from the brokers goes on believing that it owns its partitions,
+// under KIP-848 for ever. So everything is fenced before the session can have
+// timed out at the broker, which is when others get the partitions.
+type lease struct {
+	mu      sync.Mutex
+	proof   time.Time // when the broker last heard of us, at the earliest; zero: never
+	joining time.Time // when the join began that is not through yet; zero: none
+	is848   bool      // the group uses the consumer protocol
+}
+
+// leaseShare is how much of the session timeout a lease lasts: the rest is for
+// clocks that differ, and for what fencing takes.
+const leaseShare = 0.9
+
+// leaseCheck is how often it is looked whether there is a lease at all.
+const leaseCheck = time.Second
+
+// OnBrokerWrite implements kgo.HookBrokerWrite: while a join waits for slow
+// peers there are no heartbeats, and the broker does not expect any.
+func (l *lease) OnBrokerWrite(_ kgo.BrokerMetadata, key int16, _ int, _, _ time.Duration, err error) {
+	if key != int16(kmsg.JoinGroup) || err != nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.joining = time.Now()
+}
+
+// OnBrokerE2E implements kgo.HookBrokerE2E.
+func (l *lease) OnBrokerE2E(_ kgo.BrokerMetadata, key int16, e2e kgo.BrokerE2E) {
+	now := time.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch kmsg.Key(key) {
+	case kmsg.Heartbeat, kmsg.ConsumerGroupHeartbeat:
+		l.is848 = kmsg.Key(key) == kmsg.ConsumerGroupHeartbeat
+		// The broker heard of us when the request came, perhaps long
+		// before its answer did.
+		now = now.Add(-e2e.ReadWait - e2e.TimeToRead - e2e.TimeToWrite)
+	case kmsg.JoinGroup:
+		// Until the sync is through there are no heartbeats either.
+		if e2e.Err() != nil {
+			l.joining = time.Time{}
+		}
+	case kmsg.SyncGroup:
+		l.joining = time.Time{}
+	default:
+		return
+	}
+	if e2e.Err() == nil && now.After(l.proof) {
+		l.proof = now
+	}
+}
+
+// leaseUntil returns when the lease runs out. It reports false if there is none.
+func (c *Consumer) leaseUntil() (time.Time, bool) {
+	l := &c.lease
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.proof.IsZero() {
+		return time.Time{}, false
+	}
+	session := c.session
+	if l.is848 {
+		session = c.config.groupSession
+	}
+	end := l.proof.Add(time.Duration(leaseShare * float64(session)))
+	if !l.joining.IsZero() {
+		if waits := l.joining.Add(c.rebalance + session); waits.After(end) {
+			end = waits
+		}
+	}
+	return end, true
+}
+
+func (l *lease) isConsumerProtocol() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.is848
+}
+
+// keepLease fences everything when the lease runs out, and afterwards asks for
+// the way back. It runs as long as the consumer.
+func (c *Consumer) keepLease() {
+	for {
+		end, ok := c.leaseUntil()
+		wait := leaseCheck
+		if ok {
+			wait = max(time.Until(end), 0)
+		}
+		if wait > 0 {
+			if !c.sleep(c.root, wait) {
+				return
+			}
+			continue
+		}
+		c.fenceLease()
+		if !c.awaitProof(end) {
+			return
+		}
+		c.comeBack()
+	}
+}
+
+func (c *Consumer) fenceLease() {
+	c.mu.Lock()
+	states := slices.Collect(maps.Values(c.open))
+	waiting := c.loseLocked(states, ErrLeaseExpired)
+	c.mu.Unlock()
+	c.endEpochs(states, ErrFenced)
+	c.gate.cut(ErrFenced)
+	for _, ev := range waiting {
+		ev.release()
+	}
+}
+
+// awaitProof waits until a broker has answered since; it reports false if the
+// consumer has ended.
+func (c *Consumer) awaitProof(since time.Time) bool {
+	for {
+		if end, _ := c.leaseUntil(); end.After(since) {
+			return true
+		}
+		if !c.sleep(c.root, time.Second) {
+			return false
+		}
+	}
+}
+
+// comeBack opens the epochs again if the group never missed us: kgo then calls
+// no hook. If it did, kgo's next heartbeat tells, and its hooks do all the rest.
+func (c *Consumer) comeBack() {
+	if c.probe(c.root) != stillMember {
+		return
+	}
+	c.mu.Lock()
+	adrift := c.adrift()
+	c.mu.Unlock()
+	if len(adrift) > 0 {
+		ctx, cancel := context.WithTimeout(c.root, c.budget)
+		defer cancel()
+		c.takeBack(ctx, adrift)
+	}
+}
+
+// membership is what a probe finds out.
+type membership int
+
+const (
+	unknownMember membership = iota // no answer, or one that says nothing
+	stillMember
+	notMember
+)
+
+// probe asks the broker whether we are still a member. It commits nothing.
+func (c *Consumer) probe(ctx context.Context) membership {
+	ctx, cancel := context.WithTimeout(ctx, c.heartbeat)
+	defer cancel()
+	member, generation := c.client.GroupMetadata()
+	if member == "" {
+		return unknownMember
+	}
+	var code int16
+	if c.lease.isConsumerProtocol() {
+		// A heartbeat would take part in reconciliation; an OffsetFetch is
+		// checked for the member ID and its epoch as well (KIP-848).
+		req := kmsg.NewPtrOffsetFetchRequest()
+		g := kmsg.NewOffsetFetchRequestGroup()
+		g.Group, g.MemberID, g.MemberEpoch = c.group, &member, generation
+		req.Groups = append(req.Groups, g)
+		resp, err := req.RequestWith(ctx, c.client)
+		if err != nil || len(resp.Groups) == 0 {
+			return unknownMember
+		}
+		code = resp.Groups[0].ErrorCode
+	} else {
+		req := kmsg.NewPtrHeartbeatRequest()
+		req.Group, req.MemberID, req.Generation, req.InstanceID = c.group, member, generation, c.instanceID()
+		resp, err := req.RequestWith(ctx, c.client)
+		if err != nil {
+			return unknownMember
+		}
+		code = resp.ErrorCode
+	}
+	switch kerr.ErrorForCode(code) {
+	case nil, kerr.RebalanceInProgress:
+		return stillMember
+	case kerr.UnknownMemberID, kerr.IllegalGeneration, kerr.FencedInstanceID, kerr.FencedMemberEpoch:
+		return notMember
+	}
+	return unknownMember // a stale epoch, say: asked again
+}
+
+// watchHeld probes while a Revoked is held: kgo goes on with heartbeats
+// meanwhile but does not say what the answers are. A session that is gone turns
+// it into a Lost.
+func (c *Consumer) watchHeld(states []*epochState, done <-chan struct{}) {
+	ctx, cancel := context.WithCancel(c.root)
+	defer cancel()
+	for {
+		timer := time.NewTimer(c.heartbeat)
+		select {
+		case <-timer.C:
+		case <-done:
+			timer.Stop()
+			return
+		case <-c.dying:
+			timer.Stop()
+			return
+		}
+		if c.probe(ctx) != notMember {
+			continue
+		}
+		c.mu.Lock()
+		waiting := c.loseLocked(slices.DeleteFunc(slices.Clone(states), func(s *epochState) bool { return c.open[s.Partition] != s }), ErrSessionEnded)
+		c.mu.Unlock()
+		c.endEpochs(states, ErrFenced)
+		for _, ev := range waiting {
+			ev.release()
+		}
+		return
+	}
+}
+
+// loseLocked takes epochs away and queues their Lost. It returns the held
+// events for which there is nothing left to wait; the caller ends the states
+// and releases those once it has let go of Consumer.mu.
+func (c *Consumer) loseLocked(states []*epochState, why error) (waiting []*Revoked) {
+	if len(states) == 0 {
+		return nil
+	}
+	sortEpochs(states)
+	for _, s := range states {
+		s.fenced.Store(true)
+		delete(c.open, s.Partition)
+		if s.revoking != nil && s.revoking != c.drainEvent && !slices.Contains(waiting, s.revoking) {
+			waiting = append(waiting, s.revoking)
+		}
+	}
+	c.stream.push(&Lost{Epochs: epochsOf(states), Reason: why, states: states})
+	return waiting
+}
