@@ -554,6 +554,20 @@ func TestCloseIsBounded(t *testing.T) {
 			time.AfterFunc(time.Second, func() { b.Join(group, topic) })
 			expect[*arroyo.Revoked](t, c).Hold()
 		}},
+		{"broker accepts and never answers", func(t *testing.T, b *memkafka.Broker, c *arroyo.Consumer) {
+			expect[*arroyo.Assigned](t, c)
+			for _, kind := range []kmsg.Key{kmsg.LeaveGroup, kmsg.Heartbeat, kmsg.OffsetFetch, kmsg.Fetch, kmsg.Metadata} {
+				b.Swallow(kind)
+			}
+		}},
+		{"join in flight", func(t *testing.T, b *memkafka.Broker, c *arroyo.Consumer) {
+			b.Swallow(kmsg.JoinGroup)
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			if ev, err := c.Poll(ctx); err == nil {
+				t.Fatalf("got %T while the join is not answered", ev)
+			}
+		}},
 		{"draining", func(t *testing.T, b *memkafka.Broker, c *arroyo.Consumer) {
 			expect[*arroyo.Assigned](t, c)
 			c.Drain(time.Hour)
