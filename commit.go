@@ -77,6 +77,24 @@ func (c *Consumer) commitOnce(ctx context.Context, offsets map[*epochState]posit
 		return commitError(offsets, err, false), false
 	}
 	defer done()
+	// One at a time also where the gate does not see to it: of two commits
+	// around it, or of one around and one through it, the older must not come
+	// last.
+	select {
+	case c.sending <- struct{}{}:
+		defer func() { <-c.sending }()
+	case <-ctx.Done():
+		return commitError(offsets, context.Cause(ctx), false), false
+	case <-c.dying:
+		return commitError(offsets, ErrClosed, false), false
+	}
+
+	// Known to the gate before ownership is looked at: a hook that takes the
+	// epochs away after that look finds something to cut.
+	sending, cancel := context.WithCancelCause(c.root)
+	defer cancel(nil)
+	c.gate.begin(cancel)
+	defer c.gate.begin(nil)
 
 	held := make(map[*epochState]position, len(offsets))
 	c.mu.Lock()
@@ -98,11 +116,7 @@ func (c *Consumer) commitOnce(ctx context.Context, offsets map[*epochState]posit
 		return nil, false
 	}
 
-	sending, cancel := context.WithCancelCause(c.root)
-	defer cancel(nil)
-	c.gate.begin(cancel)
 	answers, err := send(sending, held)
-	c.gate.begin(nil)
 	if err != nil {
 		if cause := context.Cause(sending); cause != nil {
 			return commitError(held, cause, true), false
@@ -114,12 +128,15 @@ func (c *Consumer) commitOnce(ctx context.Context, offsets map[*epochState]posit
 	failed := make(map[*epochState]position)
 	c.mu.Lock()
 	for s, p := range held {
-		if e := answers[s.Partition]; e != nil {
-			failed[s] = p
-			err = e
+		e := answers[s.Partition]
+		if e == nil {
+			s.committed = max(s.committed, p.offset)
 			continue
 		}
-		s.committed = max(s.committed, p.offset)
+		failed[s] = p
+		if err == nil || answerTo(e) > answerTo(err) {
+			err = e // the one that matters most
+		}
 	}
 	c.mu.Unlock()
 	if err == nil {
@@ -128,6 +145,14 @@ func (c *Consumer) commitOnce(ctx context.Context, offsets map[*epochState]posit
 	switch answerTo(err) {
 	case memberGone:
 		c.fenceEverything(err)
+		// kgo rejoins by itself after some of these answers only, and under
+		// KIP-848 after none.
+		c.client.ForceRebalance()
+		c.running.start(func() {
+			if c.sleep(c.root, c.heartbeat) {
+				c.watchAdrift()
+			}
+		})
 		return commitError(failed, errors.Join(err, ErrFenced), false), false
 	case tryAgain:
 		return commitError(failed, err, false), true
@@ -184,7 +209,14 @@ func (c *Consumer) enterGate(ctx context.Context) (sendFunc, func(), error) {
 		select {
 		case <-c.draining:
 			if c.gate.isShut() {
-				return c.sendDuringJoin, func() {}, nil
+				// The member as it is before ownership is looked
+				// at: should it lose its epochs and join again
+				// meanwhile, the broker refuses this commit.
+				id, generation := c.client.GroupMetadata()
+				send := func(ctx context.Context, offsets map[*epochState]position) (map[Partition]error, error) {
+					return c.sendDuringJoin(ctx, offsets, id, generation)
+				}
+				return send, func() {}, nil
 			}
 			draining = nil
 			recheck = time.After(drainRecheck)
@@ -241,7 +273,7 @@ func (c *Consumer) metadataOf(offsets map[*epochState]position) map[Partition]*s
 }
 
 // sendDuringJoin sends a commit without kgo's order of commits and joins.
-func (c *Consumer) sendDuringJoin(ctx context.Context, offsets map[*epochState]position) (map[Partition]error, error) {
+func (c *Consumer) sendDuringJoin(ctx context.Context, offsets map[*epochState]position, memberID string, generation int32) (map[Partition]error, error) {
 	ps := make([]Partition, 0, len(offsets))
 	for s := range offsets {
 		ps = append(ps, s.Partition)
@@ -252,7 +284,7 @@ func (c *Consumer) sendDuringJoin(ctx context.Context, offsets map[*epochState]p
 	}
 	req := kmsg.NewPtrOffsetCommitRequest()
 	req.Group = c.group
-	req.MemberID, req.Generation = c.client.GroupMetadata()
+	req.MemberID, req.Generation = memberID, generation
 	req.InstanceID = c.instanceID()
 	metadata := c.metadataOf(offsets)
 	byTopic := make(map[string][]kmsg.OffsetCommitRequestTopicPartition)

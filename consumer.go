@@ -35,6 +35,7 @@ type Consumer struct {
 	running goroutines // ours; Close waits for them
 
 	gate     gate
+	sending  chan struct{} // has room for one: the commit that is being sent
 	ready    chan struct{} // closed when client is set
 	draining chan struct{} // closed by Drain
 	dying    chan struct{} // closed by Close: hooks wait for nothing any more
@@ -51,9 +52,14 @@ type Consumer struct {
 	owned         map[Partition]bool // kgo's view of what is ours
 	paused        map[Partition]bool // what kgo was told to pause
 	rebalanceFrom time.Time          // when the rebalance that goes on began; zero if none
+	inSession     bool               // kgo's last hook was an Assigned
 	drainEvent    *Revoked           // the event of Drain, once there is one
 	leaving       bool               // kgo's hooks are part of our own leave
 	ending        bool               // Close was called, or the leave is done
+
+	// Of kgo's hooks, which never run at the same time.
+	sessionFrom  time.Time // when the last session began
+	sessionPause time.Duration
 
 	// Of the goroutine that polls.
 	joined  bool       // topics were added
@@ -89,6 +95,7 @@ func NewConsumer(group string, topics []string, opts ...ConsumerOption) (*Consum
 		topics:   slices.Clone(topics),
 		config:   cfg,
 		ready:    make(chan struct{}),
+		sending:  make(chan struct{}, 1),
 		draining: make(chan struct{}),
 		dying:    make(chan struct{}),
 		closed:   make(chan struct{}),
@@ -199,7 +206,8 @@ func (c *Consumer) nextOrWoken(ctx context.Context, records bool) (Event, error)
 		c.stream.interrupt = cancel
 		c.mu.Unlock()
 
-		if records {
+		// A client that has ended answers every poll at once.
+		if records && c.root.Err() == nil {
 			c.fill(polling)
 		} else {
 			<-polling.Done()
@@ -227,11 +235,20 @@ func (c *Consumer) wake() {
 // Answers that pass (a coordinator that moves, a rebalance in progress) are
 // tried again. An offset below one that was committed in the same epoch counts
 // as committed. The error is a *NotHeldError, and nothing is committed, if an
-// epoch is not held; else a *CommitError.
+// epoch is not held; ErrClosed; an *OptionError for a negative offset; else a
+// *CommitError.
 func (c *Consumer) Commit(ctx context.Context, offsets map[Epoch]int64) error {
 	states := make(map[*epochState]position, len(offsets))
 	c.mu.Lock()
+	if c.ending {
+		c.mu.Unlock()
+		return ErrClosed
+	}
 	for e, offset := range offsets {
+		if offset < 0 {
+			c.mu.Unlock()
+			return &OptionError{"Commit", fmt.Sprintf("offset %d of %s is negative: give the offset to go on from", offset, e)}
+		}
 		s := c.open[e.Partition]
 		if s == nil || s.Epoch != e || s.fenced.Load() {
 			c.mu.Unlock()

@@ -129,9 +129,6 @@ func (r *run) abandon(d *drain) {
 		left.Records, left.Partitions = records, partitions
 	}
 	if !r.lane.ended() {
-		if !r.lane.isIdle() {
-			r.unclean().Step = r.lane.stepName()
-		}
 		r.lane.abandon(ErrAbandoned)
 	}
 }
@@ -162,7 +159,7 @@ func (r *run) stop() {
 
 // abandonRest is for a run that is past its end.
 func (r *run) abandonRest() {
-	if !r.lane.ended() && r.lane.ctx.Err() == nil {
+	if !r.lane.ended() {
 		d := &drain{began: r.stoppedAt, last: true}
 		for _, p := range r.progress {
 			d.epochs = append(d.epochs, p)
@@ -171,17 +168,19 @@ func (r *run) abandonRest() {
 	}
 }
 
+// abandonGrace is what user code gets to return once its context has ended.
+const abandonGrace = 100 * time.Millisecond
+
 // end waits for the lane, as long as there is time, and says how it all went.
 func (r *run) end() error {
 	r.lane.requestFinish()
-	timer := time.NewTimer(time.Until(r.stopBy))
-	defer timer.Stop()
-	select {
-	case <-r.lane.done:
-	case <-timer.C:
+	if !waitFor(context.Background(), r.lane.done, time.Until(r.stopBy)) {
 		r.abandonRest()
+		if !waitFor(context.Background(), r.lane.done, abandonGrace) {
+			r.unclean().Step = r.lane.stepName()
+		}
 	}
-	r.consumer.close(0)
+	r.consumer.close(leaveGrace)
 	if err := r.lane.failure(); err != nil && r.failure == nil {
 		r.failure = err
 	}

@@ -112,6 +112,11 @@ func (l *Lane) enqueue(spans []span) {
 	for i := range spans {
 		l.queue = append(l.queue, &spans[i])
 	}
+	if l.head > len(l.queue)/2 {
+		n := copy(l.queue, l.queue[l.head:])
+		clear(l.queue[n:])
+		l.queue, l.head = l.queue[:n], 0
+	}
 	l.idle = false
 	l.mu.Unlock()
 	l.signal()
@@ -259,7 +264,9 @@ func (l *Lane) work() bool {
 			}
 		}
 		if err != nil {
-			l.fail(l.located(err, about))
+			if l.ctx.Err() == nil || isPanic(err) {
+				l.fail(l.located(err, about))
+			} // else it does as it was told
 			return false
 		}
 		if job == jobFinish {
@@ -282,6 +289,7 @@ const (
 func (l *Lane) next() (job, *laneTimer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.idle = false
 	switch {
 	case len(l.due) > 0:
 		t := l.due[0]
@@ -364,13 +372,20 @@ func (l *Lane) submit(of *progress) error {
 
 // guard calls user code and makes an error of its panic.
 func (l *Lane) guard(f func() error) (err error) {
+	returned := false
 	defer func() {
 		if v := recover(); v != nil {
 			err = &PanicError{v, debug.Stack()}
+		} else if !returned {
+			l.fail(l.located(errGoexit, nil)) // this goroutine is ending
 		}
 	}()
-	return f()
+	err = f()
+	returned = true
+	return err
 }
+
+var errGoexit = errors.New("runtime.Goexit was called (a t.Fatal, say)")
 
 func isPanic(err error) bool {
 	var p *PanicError

@@ -113,7 +113,7 @@ func (c *Consumer) keepLease() {
 		if !c.awaitProof(end) {
 			return
 		}
-		c.comeBack()
+		c.watchAdrift()
 	}
 }
 
@@ -142,19 +142,25 @@ func (c *Consumer) awaitProof(since time.Time) bool {
 	}
 }
 
-// comeBack opens the epochs again if the group never missed us: kgo then calls
-// no hook. If it did, kgo's next heartbeat tells, and its hooks do all the rest.
-func (c *Consumer) comeBack() {
-	if c.probe(c.root) != stillMember {
-		return
-	}
-	c.mu.Lock()
-	adrift := c.adrift()
-	c.mu.Unlock()
-	if len(adrift) > 0 {
-		ctx, cancel := context.WithTimeout(c.root, c.budget)
-		defer cancel()
-		c.takeBack(ctx, adrift)
+// watchAdrift opens the epochs again of what the group never missed: kgo then
+// calls no hook. If it did miss us, kgo's next heartbeat tells, and its hooks do
+// all the rest. It ends when nothing is adrift.
+func (c *Consumer) watchAdrift() {
+	for {
+		c.mu.Lock()
+		adrift := c.adrift()
+		c.mu.Unlock()
+		if len(adrift) == 0 {
+			return
+		}
+		if c.probe(c.root) == stillMember {
+			ctx, cancel := context.WithTimeout(c.root, c.budget)
+			c.takeBack(ctx, adrift)
+			cancel()
+		}
+		if !c.sleep(c.root, c.heartbeat) {
+			return
+		}
 	}
 }
 

@@ -15,6 +15,10 @@ const (
 	// joinPatience is how long kgo's own way of leaving may take before a
 	// join in flight, for which it waits, is left behind.
 	joinPatience = 250 * time.Millisecond
+	// leaveGrace is what a run that is past its end allows for leaving: a bit
+	// more than joinPatience, so that a join in flight does not keep the
+	// group waiting for a member that is gone.
+	leaveGrace = 300 * time.Millisecond
 	// closeGrace is what kgo gets to end after its context has ended.
 	closeGrace = 500 * time.Millisecond
 )
@@ -56,7 +60,7 @@ func (c *Consumer) Drain(timeout time.Duration) {
 	}
 	c.stream.push(ev)
 	c.running.start(func() {
-		c.await(&ev.hold, ev.Deadline)
+		c.await(&ev.hold, ev.Deadline, nil)
 		ev.release()
 	})
 }
@@ -68,6 +72,9 @@ func (c *Consumer) leave() {
 	rest := slices.Collect(maps.Values(c.open)) // held by a rebalance
 	c.mu.Unlock()
 	for _, s := range rest {
+		if s.revoking == nil {
+			continue
+		}
 		// Its event has a deadline of its own.
 		select {
 		case <-s.revoking.released:

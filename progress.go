@@ -28,6 +28,8 @@ type progress struct {
 	known     bool  // whether there is a watermark yet
 	committed int64 // the watermark that was committed last; -1
 
+	stop func() bool // of what ends ctx with the lane
+
 	unsettled  atomic.Int64 // spans with something pending
 	draining   atomic.Bool  // whether messages may be returned
 	exceptions sync.Mutex   // see span.except
@@ -121,6 +123,7 @@ func (p *progress) oldest() (offset int64, ok bool) {
 // forget ends the accounting of an epoch that is over. Verdicts that come
 // later change nothing.
 func (p *progress) forget() {
+	p.stop()
 	for _, s := range p.spans[p.head:] {
 		if s.settled.CompareAndSwap(false, true) {
 			p.unsettled.Add(-1)

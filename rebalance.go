@@ -20,6 +20,7 @@ func (c *Consumer) onAssigned(ctx context.Context, _ *kgo.Client, assigned map[s
 		return
 	}
 	c.gate.open()
+	c.paceSessions()
 	c.mu.Lock()
 	c.recovered("group")
 	deadline := c.rebalanceDeadline()
@@ -45,10 +46,11 @@ func (c *Consumer) onAssigned(ctx context.Context, _ *kgo.Client, assigned map[s
 		cancel()
 	}
 	if ev != nil {
-		c.await(&ev.hold, deadline)
+		c.await(&ev.hold, deadline, c.draining) // a drain does not wait for it
 	}
 	c.mu.Lock()
 	c.rebalanceFrom = time.Time{}
+	c.inSession = true
 	c.mu.Unlock()
 }
 
@@ -90,7 +92,7 @@ func (c *Consumer) onRevoked(ctx context.Context, _ *kgo.Client, revoked map[str
 	}
 
 	if wait != nil {
-		c.await(wait, deadline)
+		c.await(wait, deadline, nil)
 	}
 	close(done)
 	c.closeEpochs(states, ErrFenced)
@@ -100,6 +102,16 @@ func (c *Consumer) onRevoked(ctx context.Context, _ *kgo.Client, revoked map[str
 	closing, cancel := context.WithDeadline(c.root, deadline.Add(commitReserve-time.Second))
 	defer cancel()
 	c.gate.close(closing, context.DeadlineExceeded)
+
+	c.mu.Lock()
+	if c.inSession {
+		// The session ends and a join follows, which waits for the
+		// others. The time that they take is not ours: what is held
+		// after the join has a budget of its own.
+		c.inSession = false
+		c.rebalanceFrom = time.Time{}
+	}
+	c.mu.Unlock()
 }
 
 func (c *Consumer) onLost(ctx context.Context, _ *kgo.Client, lost map[string][]int32) {
@@ -119,6 +131,7 @@ func (c *Consumer) onLost(ctx context.Context, _ *kgo.Client, lost map[string][]
 		c.stream.push(&Lost{Epochs: epochsOf(states), Reason: ErrSessionEnded, states: states})
 	}
 	c.rebalanceFrom = time.Time{}
+	c.inSession = false
 	c.mu.Unlock()
 
 	c.endEpochs(states, ErrFenced)
@@ -129,14 +142,41 @@ func (c *Consumer) onLost(ctx context.Context, _ *kgo.Client, lost map[string][]
 	c.gate.close(c.root, ErrFenced)
 }
 
+const (
+	minSessionPause = 10 * time.Millisecond
+	maxSessionPause = time.Second
+)
+
+// paceSessions slows a session down that began right after the one before.
+// Under KIP-848, kgo begins a new one at once and for ever while the fetch of
+// offsets fails because no broker can be reached.
+func (c *Consumer) paceSessions() {
+	if time.Since(c.sessionFrom) > minSessionPause {
+		c.sessionPause = 0
+	} else {
+		c.sessionPause = min(max(2*c.sessionPause, minSessionPause), maxSessionPause)
+		timer := time.NewTimer(c.sessionPause)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-c.draining:
+		case <-c.root.Done():
+		case <-c.dying:
+		}
+	}
+	c.sessionFrom = time.Now()
+}
+
 // await waits until an event is released, its deadline has passed, or the
 // consumer is closed.
-func (c *Consumer) await(h *hold, deadline time.Time) {
+func (c *Consumer) await(h *hold, deadline time.Time, orElse <-chan struct{}) {
 	timer := time.NewTimer(time.Until(deadline))
 	defer timer.Stop()
 	select {
 	case <-h.released:
 	case <-timer.C:
+	case <-orElse:
+	case <-c.root.Done():
 	case <-c.dying:
 	}
 }

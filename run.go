@@ -82,6 +82,7 @@ func (r *run) loop(ctx context.Context) error {
 			break
 		}
 		if _, ok := ev.(*Closed); ok {
+			r.stop() // if it was the user who drained
 			break
 		}
 		r.handle(ev)
@@ -108,7 +109,7 @@ func (r *run) step(ctx context.Context) {
 	if r.stopping && !now.Before(r.stopBy) {
 		// The broker or the application did not let it end in time.
 		r.abandonRest()
-		r.consumer.close(0)
+		r.consumer.close(leaveGrace)
 	}
 	r.serveDrains(now)
 	if !now.Before(r.commitAt) {
@@ -123,7 +124,8 @@ func (r *run) step(ctx context.Context) {
 func (r *run) handle(ev Event) {
 	switch ev := ev.(type) {
 	case *Fetched:
-		if p := r.progress[ev.Epoch]; p != nil {
+		// What comes of an epoch that is being drained is its next owner's.
+		if p := r.progress[ev.Epoch]; p != nil && !p.draining.Load() {
 			p.advance() // lets go of what is done
 			if spans := p.append(ev.Records, ev.next); len(spans) > 0 {
 				r.lane.enqueue(spans)
@@ -146,10 +148,12 @@ func (r *run) handle(ev Event) {
 
 func (r *run) assigned(ev *Assigned) {
 	for _, s := range ev.states {
+		ctx, cancel := context.WithCancelCause(context.WithValue(s.ctx, laneKey{}, r.lane))
 		r.progress[s.Epoch] = &progress{
 			state:     s,
 			run:       &r.tracker,
-			ctx:       context.WithValue(s.ctx, laneKey{}, r.lane),
+			ctx:       ctx,
+			stop:      context.AfterFunc(r.lane.ctx, func() { cancel(context.Cause(r.lane.ctx)) }),
 			committed: -1,
 		}
 		r.log.Info(logAssigned, epochAttrs(s.Epoch)...)

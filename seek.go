@@ -2,11 +2,13 @@ package arroyo
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 
-	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // Seek makes partitions go on at other offsets. It ends their epochs: Poll
@@ -160,7 +162,10 @@ func (c *Consumer) takeBack(ctx context.Context, ps []Partition) {
 	c.tellPauses(ps)
 	at, err := c.committedOrStart(ctx, ps)
 	if err != nil {
-		return // the session is about to end; the next one tries again
+		// The session is about to end, and the next one tries again; if
+		// not, a rejoin makes for a next one.
+		c.client.ForceRebalance()
+		return
 	}
 	c.mu.Lock()
 	c.stream.push(&moving{at, ErrTakenBack})
@@ -170,34 +175,85 @@ func (c *Consumer) takeBack(ctx context.Context, ps []Partition) {
 // committedOrStart fetches where the group is, or where it starts. It tries
 // until ctx ends.
 func (c *Consumer) committedOrStart(ctx context.Context, ps []Partition) (map[Partition]position, error) {
-	at := make(map[Partition]position)
-	var missing []Partition
-	err := c.trying(ctx, func() error {
-		committed, err := kadm.NewClient(c.client).FetchOffsetsForTopics(ctx, c.group, topicsOf(ps)...)
-		if err != nil {
-			return err
-		}
-		clear(at)
-		missing = missing[:0]
-		for _, p := range ps {
-			o, ok := committed.Lookup(p.Topic, p.Number)
-			switch {
-			case ok && o.Err != nil:
-				return &PartitionError{p, o.Err}
-			case !ok || o.At < 0:
-				missing = append(missing, p)
-			default:
-				at[p] = position{o.At, o.LeaderEpoch}
-			}
-		}
-		return nil
+	var at map[Partition]position
+	err := c.trying(ctx, func() (err error) {
+		at, err = c.fetchOffsets(ctx, ps)
+		return err
 	})
-	if err != nil || len(missing) == 0 {
-		return at, err
+	if err != nil {
+		return nil, err
+	}
+	var missing []Partition
+	for _, p := range ps {
+		if at[p].offset < 0 {
+			missing = append(missing, p)
+		}
+	}
+	if len(missing) == 0 {
+		return at, nil
 	}
 	starts, err := c.resolveStarts(ctx, missing)
 	maps.Copy(at, starts)
 	return at, err
+}
+
+var errOmitted = errors.New("the broker's answer leaves it out")
+
+// fetchOffsets asks what the group has committed; -1 is nothing. A partition
+// that the answer leaves out, or has an error for, is an error: taken for one
+// without a commit it would start anew.
+func (c *Consumer) fetchOffsets(ctx context.Context, ps []Partition) (map[Partition]position, error) {
+	ids, err := c.topicIDs(ctx, topicsOf(ps))
+	if err != nil {
+		return nil, err
+	}
+	req := kmsg.NewPtrOffsetFetchRequest()
+	req.RequireStable = true
+	group := kmsg.NewOffsetFetchRequestGroup()
+	group.Group = c.group
+	for topic, numbers := range byTopic(ps) {
+		rt := kmsg.NewOffsetFetchRequestGroupTopic()
+		rt.Topic, rt.TopicID, rt.Partitions = topic, ids[topic], numbers
+		group.Topics = append(group.Topics, rt)
+	}
+	req.Groups = append(req.Groups, group)
+	resp, err := req.RequestWith(ctx, c.client)
+	if err != nil {
+		return nil, err
+	}
+	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
+		return nil, &GroupError{c.group, err}
+	}
+	names := make(map[[16]byte]string, len(ids))
+	for topic, id := range ids {
+		names[id] = topic
+	}
+	at := make(map[Partition]position, len(ps))
+	for i := range resp.Groups {
+		if err := kerr.ErrorForCode(resp.Groups[i].ErrorCode); err != nil {
+			return nil, &GroupError{c.group, err}
+		}
+		for j := range resp.Groups[i].Topics {
+			rt := &resp.Groups[i].Topics[j]
+			topic := rt.Topic
+			if topic == "" {
+				topic = names[rt.TopicID]
+			}
+			for _, rp := range rt.Partitions {
+				p := Partition{topic, rp.Partition}
+				if err := kerr.ErrorForCode(rp.ErrorCode); err != nil {
+					return nil, &PartitionError{p, err}
+				}
+				at[p] = position{rp.Offset, rp.LeaderEpoch}
+			}
+		}
+	}
+	for _, p := range ps {
+		if _, ok := at[p]; !ok {
+			return nil, &PartitionError{p, errOmitted}
+		}
+	}
+	return at, nil
 }
 
 // repair gives kgo a position for partitions that it owns but does not fetch,

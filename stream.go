@@ -93,10 +93,15 @@ func (s *stream) discard(states []*epochState) {
 // fill polls kgo, which a hook or ctx may cut short, and keeps what it
 // returned. A poll that is cut short leaves records buffered in kgo.
 func (c *Consumer) fill(ctx context.Context) {
-	c.accept(c.client.PollFetches(ctx))
+	c.mu.Lock()
+	newest := c.lastEpoch
+	c.mu.Unlock()
+	c.accept(c.client.PollFetches(ctx), newest)
 }
 
-func (c *Consumer) accept(fetches kgo.Fetches) {
+// accept takes what a poll returned that began when newest was the last epoch.
+// What it has of a partition whose epoch is newer is of an epoch before that.
+func (c *Consumer) accept(fetches kgo.Fetches, newest uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i := range fetches {
@@ -105,8 +110,8 @@ func (c *Consumer) accept(fetches kgo.Fetches) {
 			for k := range topic.Partitions {
 				fp := &topic.Partitions[k]
 				p := Partition{topic.Topic, fp.Partition}
-				if len(fp.Records) > 0 {
-					c.fetched(p, fp)
+				if s := c.open[p]; len(fp.Records) > 0 && s != nil && s.N <= newest {
+					c.fetched(s, fp)
 				}
 				if fp.Err != nil {
 					c.fetchFailed(p, fp)
@@ -116,12 +121,11 @@ func (c *Consumer) accept(fetches kgo.Fetches) {
 	}
 }
 
-// fetched turns records into an event. Records of a partition without an open
-// epoch are dropped: kgo goes on returning a lost partition's records while
-// its hook runs.
-func (c *Consumer) fetched(p Partition, fp *kgo.FetchPartition) {
-	s := c.open[p]
-	if s == nil || s.fenced.Load() {
+// fetched turns records into an event. Those of a partition without an open
+// epoch have been dropped: kgo goes on returning a lost partition's records
+// while its hook runs.
+func (c *Consumer) fetched(s *epochState, fp *kgo.FetchPartition) {
+	if s.fenced.Load() {
 		return
 	}
 	end := fp.HighWatermark
@@ -130,7 +134,7 @@ func (c *Consumer) fetched(p Partition, fp *kgo.FetchPartition) {
 	}
 	if s.errorPause > 0 {
 		s.errorPause = 0
-		c.recovered(p.String())
+		c.recovered(s.Partition.String())
 	}
 	last := fp.Records[len(fp.Records)-1]
 	c.stream.polled = append(c.stream.polled, &Fetched{

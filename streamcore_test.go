@@ -94,7 +94,7 @@ func (s *streamCore) fetch(p int32, n int) {
 	}
 	s.c.accept(kgo.Fetches{{Topics: []kgo.FetchTopic{{Topic: "t", Partitions: []kgo.FetchPartition{{
 		Partition: p, Records: records, HighWatermark: 1000, LastStableOffset: -1,
-	}}}}}})
+	}}}}}}, s.c.lastEpoch)
 }
 
 // assignedQueued reports whether an Assigned waits to be yielded. Poll then

@@ -1,0 +1,50 @@
+package arroyo
+
+import (
+	"context"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// gated lets through one message for each token.
+type gated struct{ tokens chan struct{} }
+
+func (g gated) Submit(_ context.Context, msgs []Message[*kgo.Record]) error {
+	for range msgs {
+		<-g.tokens
+	}
+	AckAll(msgs)
+	return nil
+}
+func (gated) Flush(context.Context) error { return nil }
+func (gated) Close(context.Context) error { return nil }
+
+// I9: the queue of a lane that is never empty does not grow.
+func TestI9QueueDoesNotGrow(t *testing.T) {
+	g := gated{make(chan struct{})}
+	r := NewLaneRig(g)
+	offset := int64(0)
+	add := func() {
+		r.lane.enqueue(r.progress.append([]*kgo.Record{{Offset: offset}}, position{offset + 1, -1}))
+		offset++
+	}
+	for range 10 {
+		add()
+	}
+	for range 20_000 { // one in, one out: about ten are queued
+		add()
+		g.tokens <- struct{}{}
+		r.progress.advance()
+	}
+	r.lane.mu.Lock()
+	length := len(r.lane.queue)
+	r.lane.mu.Unlock()
+	if length > 1000 {
+		t.Errorf("the slice of a queue of about ten spans has %d elements", length)
+	}
+	close(g.tokens)
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
