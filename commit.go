@@ -16,6 +16,7 @@ const (
 	minCommitPause = 100 * time.Millisecond
 	maxCommitPause = 2 * time.Second
 	drainRecheck   = 50 * time.Millisecond
+	gateRecheck    = time.Second
 )
 
 // commit commits on a goroutine of its own, because a broker that does not
@@ -72,7 +73,11 @@ func (c *Consumer) commitRetrying(ctx context.Context, offsets map[*epochState]p
 
 // commitOnce sends one commit and says whether it makes sense to try again.
 func (c *Consumer) commitOnce(ctx context.Context, offsets map[*epochState]position, strict bool) (err error, again bool) {
-	send, done, err := c.enterGate(ctx)
+	send, done, err := c.enterGate(ctx, offsets)
+	var refused *NotHeldError
+	if errors.As(err, &refused) {
+		return refused, false
+	}
 	if err != nil {
 		return commitError(offsets, err, false), false
 	}
@@ -186,6 +191,17 @@ func answerTo(err error) answer {
 	return giveUp
 }
 
+// allFenced returns one of the epochs if none of them is ours any more.
+func allFenced(offsets map[*epochState]position) (one *epochState) {
+	for s := range offsets {
+		if !s.fenced.Load() {
+			return nil
+		}
+		one = s
+	}
+	return one
+}
+
 // sendFunc sends one commit. It returns the brokers' answers, of which nil is
 // success, or an error if there were none.
 type sendFunc func(context.Context, map[*epochState]position) (map[Partition]error, error)
@@ -197,7 +213,7 @@ type sendFunc func(context.Context, map[*epochState]position) (map[Partition]err
 // it so for a whole rebalance timeout. A drain does not wait for that: the
 // broker still accepts commits of the generation that is ending, so the last
 // one is sent around kgo, which would wait.
-func (c *Consumer) enterGate(ctx context.Context) (sendFunc, func(), error) {
+func (c *Consumer) enterGate(ctx context.Context, offsets map[*epochState]position) (sendFunc, func(), error) {
 	draining := c.draining
 	for {
 		select {
@@ -205,7 +221,10 @@ func (c *Consumer) enterGate(ctx context.Context) (sendFunc, func(), error) {
 			return c.send, c.gate.giveBack, nil
 		default:
 		}
-		var recheck <-chan time.Time
+		if s := allFenced(offsets); s != nil {
+			return nil, nil, &NotHeldError{s.Epoch} // lost while it waited
+		}
+		recheck := time.After(gateRecheck)
 		select {
 		case <-c.draining:
 			if c.gate.isShut() {

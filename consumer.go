@@ -188,6 +188,10 @@ func (c *Consumer) nextOrWoken(ctx context.Context, records bool) (Event, error)
 			}
 			c.handing = ev.(releasable)
 			return ev, nil
+		case *starting:
+			c.mu.Unlock()
+			c.start(e)
+			continue
 		case *repaired:
 			c.mu.Unlock()
 			c.setRepaired(e)

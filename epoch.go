@@ -59,6 +59,7 @@ func sortStates(states []*epochState) {
 // openEpoch begins an epoch. Consumer.mu is held.
 func (c *Consumer) openEpoch(p Partition) *epochState {
 	c.lastEpoch++
+	c.recovered(p.String()) // what was wrong is told again if it still is
 	s := &epochState{
 		Epoch:     Epoch{p, c.lastEpoch},
 		committed: -1,

@@ -31,16 +31,21 @@ type Assigned struct {
 // StartAt says where an epoch starts, whatever the group has committed: for
 // those who keep offsets elsewhere. It is not committed. It has to be called
 // before the event is released, and returns a *NotHeldError if the epoch is
-// not one of the event's, or an *OptionError for a negative offset.
+// not one of the event's, or an *OptionError for a negative offset or an event
+// that is released.
 func (e *Assigned) StartAt(epoch Epoch, offset int64) error {
 	if offset < 0 {
 		return &OptionError{"StartAt", fmt.Sprintf("offset %d is negative: give the offset of the first record to read", offset)}
+	}
+	if e.over.Load() {
+		return &OptionError{"StartAt", "the event is released: call it before the next Poll, or Hold the event"}
 	}
 	for _, s := range e.states {
 		if s.Epoch == epoch {
 			e.consumer.mu.Lock()
 			defer e.consumer.mu.Unlock()
 			s.startAt = offset
+			s.fetched = position{offset, -1}
 			return nil
 		}
 	}
@@ -125,6 +130,7 @@ func (*Closed) event()         {}
 // event, unless Hold was called.
 type hold struct {
 	held     atomic.Bool
+	over     atomic.Bool // released
 	once     sync.Once
 	released chan struct{}
 	then     func() // runs on release; never blocks; may be nil
@@ -141,6 +147,7 @@ func (h *hold) Hold() (release func()) {
 
 func (h *hold) release() {
 	h.once.Do(func() {
+		h.over.Store(true)
 		if h.released != nil {
 			close(h.released)
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -94,23 +95,43 @@ func (c *Consumer) moved(m *moving) Event {
 }
 
 // assignedBy makes the event of new epochs that kgo does not know to be new.
+// Their partitions flow from its release on.
 func (c *Consumer) assignedBy(states []*epochState, why error) *Assigned {
-	ev := &Assigned{Epochs: epochsOf(states), states: states, Reason: why, consumer: c}
+	ev := &Assigned{Epochs: epochsOf(states), states: states, Reason: why, consumer: c, hold: hold{released: make(chan struct{})}}
 	ev.then = func() {
 		c.mu.Lock()
-		at := make(map[Partition]position)
-		var chosen []*epochState
-		for _, s := range states {
-			if s.startAt >= 0 {
-				at[s.Partition] = position{s.startAt, -1}
-				chosen = append(chosen, s)
-			}
-		}
+		c.stream.push(&starting{states})
 		c.mu.Unlock()
-		c.setPositions(chosen, at)
-		c.setPaused(states, pausedForStart, false)
 	}
+	deadline := time.Now().Add(c.budget)
+	c.running.start(func() {
+		c.await(&ev.hold, deadline, c.draining)
+		ev.release()
+	})
 	return ev
+}
+
+// starting are epochs whose Assigned was released.
+type starting struct{ states []*epochState }
+
+func (*starting) event() {}
+
+// start lets partitions flow, from where StartAt said. It runs on the goroutine
+// that polls.
+func (c *Consumer) start(ev *starting) {
+	at := make(map[Partition]position)
+	var chosen []*epochState
+	c.mu.Lock()
+	for _, s := range ev.states {
+		if s.startAt >= 0 && c.open[s.Partition] == s {
+			s.fetched = position{s.startAt, -1}
+			at[s.Partition] = s.fetched
+			chosen = append(chosen, s)
+		}
+	}
+	c.mu.Unlock()
+	c.setPositions(chosen, at)
+	c.setPaused(ev.states, pausedForStart, false)
 }
 
 func (c *Consumer) setPositions(states []*epochState, at map[Partition]position) {

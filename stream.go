@@ -125,8 +125,8 @@ func (c *Consumer) accept(fetches kgo.Fetches, newest uint64) {
 // epoch have been dropped: kgo goes on returning a lost partition's records
 // while its hook runs.
 func (c *Consumer) fetched(s *epochState, fp *kgo.FetchPartition) {
-	if s.fenced.Load() {
-		return
+	if s.fenced.Load() || s.revoking != nil && s.revoking == c.drainEvent {
+		return // what comes after a drain has begun is the next owner's
 	}
 	end := fp.HighWatermark
 	if fp.LastStableOffset >= 0 && fp.LastStableOffset < end {

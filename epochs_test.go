@@ -1,0 +1,147 @@
+package arroyo_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/arroyo-go/arroyo"
+	"github.com/arroyo-go/arroyo/memkafka"
+)
+
+// After the Revoked of a drain come no records of its epochs, held or not.
+func TestNothingComesAfterTheRevokedOfADrain(t *testing.T) {
+	for _, hold := range []bool{true, false} {
+		for range 20 {
+			synctest.Test(t, func(t *testing.T) {
+				broker := memkafka.New(t, memkafka.Topic(topic, 2))
+				produce(broker, 1000)
+				c := openConsumer(t, broker, arroyo.ClientOptions(kgo.FetchMaxPartitionBytes(500)))
+				expect[*arroyo.Assigned](t, c)
+				expect[*arroyo.Fetched](t, c)
+				c.Drain(30 * time.Second)
+				revoked := false
+				poll(t, c, func(ev arroyo.Event) bool {
+					switch ev := ev.(type) {
+					case *arroyo.Revoked:
+						revoked = true
+						if hold {
+							time.AfterFunc(10*time.Second, ev.Hold())
+						}
+					case *arroyo.Fetched:
+						if revoked {
+							t.Errorf("records of %s came after its Revoked", ev.Epoch)
+						}
+					case *arroyo.Closed:
+						return true
+					}
+					return false
+				})
+			})
+		}
+	}
+}
+
+// Each epoch that is out of range is told, also if the one before was.
+func TestOutOfRangeIsToldAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		broker := memkafka.New(t, memkafka.Topic(topic, 1))
+		produce(broker, 10)
+		c := openConsumer(t, broker)
+		e := expect[*arroyo.Assigned](t, c).Epochs[0]
+		read(t, c, 10)
+		for _, at := range []int64{1000, 2000} {
+			if err := c.Seek(map[arroyo.Epoch]int64{e: at}); err != nil {
+				t.Fatal(err)
+			}
+			expect[*arroyo.Lost](t, c)
+			e = expect[*arroyo.Assigned](t, c).Epochs[0]
+			failed := expect[*arroyo.Failed](t, c)
+			var out *arroyo.OffsetOutOfRangeError
+			if !errors.As(failed.Err, &out) || out.Offset != at || out.End != 10 || failed.Epoch != e || !failed.Fatal {
+				t.Errorf("Failed %+v, want offset %d out of a log that ends at 10", failed, at)
+			}
+		}
+	})
+}
+
+// What is released late touches no newer epoch; and StartAt is too late after
+// the release.
+func TestLateReleaseOfAnAssigned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		broker := memkafka.New(t, memkafka.Topic(topic, 1))
+		produce(broker, 10)
+		eager := kgo.Balancers(kgo.RangeBalancer())
+		c := openConsumer(t, broker, arroyo.ClientOptions(eager))
+		e := expect[*arroyo.Assigned](t, c).Epochs[0]
+		read(t, c, 10)
+		if err := c.Commit(t.Context(), map[arroyo.Epoch]int64{e: 8}); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Seek(map[arroyo.Epoch]int64{e: 2}); err != nil {
+			t.Fatal(err)
+		}
+		expect[*arroyo.Lost](t, c)
+		sought := expect[*arroyo.Assigned](t, c)
+		if err := sought.StartAt(sought.Epochs[0], 3); err != nil {
+			t.Fatal(err)
+		}
+		if at, _ := c.Position(sought.Epochs[0]); at != 3 {
+			t.Errorf("Position after StartAt: %d, want 3", at)
+		}
+		release := sought.Hold()
+		kick(t, broker) // it is lost, and comes back
+		var back *arroyo.Assigned
+		poll(t, c, func(ev arroyo.Event) bool {
+			back, _ = ev.(*arroyo.Assigned)
+			return back != nil
+		})
+		if got := read(t, c, 2)[0]; got[0] != 8 {
+			t.Errorf("the new epoch read %v, want 8 and 9", got)
+		}
+		release()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if ev, err := c.Poll(ctx); err == nil {
+			t.Errorf("got %T after the late release, want nothing", ev)
+		}
+		var late *arroyo.OptionError
+		if err := sought.StartAt(sought.Epochs[0], 5); !errors.As(err, &late) {
+			t.Errorf("StartAt after the release: %v, want an OptionError", err)
+		}
+	})
+}
+
+// A commit that waits for a join to end is told when its epochs are lost.
+func TestCommitThatWaitsIsToldOfALoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		broker := memkafka.New(t, memkafka.Topic(topic, 4))
+		c := openConsumer(t, broker, arroyo.ClientOptions(kgo.ClientID("late")))
+		expect[*arroyo.Assigned](t, c)
+		done := inBackground(t, c, func(arroyo.Event) {})
+		broker.WaitStable(group, 1)
+		time.Sleep(time.Second)
+		slow := broker.Delay(kmsg.JoinGroup, 20*time.Minute, memkafka.OfMember("late"))
+		broker.Join(group, topic)
+		slow.Wait(1) // the gate is shut, and everything still held
+		time.Sleep(time.Second)
+		held := c.Assignment()
+		if len(held) != 4 {
+			t.Fatalf("it holds %v during the join, want all", held)
+		}
+		began := time.Now()
+		err := c.Commit(t.Context(), map[arroyo.Epoch]int64{held[0]: 0})
+		var refused *arroyo.NotHeldError
+		if took := time.Since(began); !errors.As(err, &refused) || took > 5*time.Minute {
+			t.Errorf("Commit: %v after %v, want a NotHeldError when the lease runs out", err, took)
+		}
+		slow.Heal()
+		c.Close()
+		<-done
+	})
+}
