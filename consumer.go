@@ -62,8 +62,9 @@ type Consumer struct {
 	sessionPause time.Duration
 
 	// Of the goroutine that polls.
-	joined  bool       // topics were added
-	handing releasable // the event that the next Poll releases
+	markersStay bool       // a lane takes control records out, where it looks at records anyway
+	joined      bool       // topics were added
+	handing     releasable // the event that the next Poll releases
 }
 
 // NewConsumer makes a member of the group that reads the topics. It does not

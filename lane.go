@@ -321,10 +321,20 @@ func (l *Lane) fillChunk() bool {
 		}
 		end := min(len(s.records), l.taken+l.chunk-len(msgs))
 		if !s.owner.state.fenced.Load() {
-			from := len(msgs)
-			msgs = slices.Grow(msgs, end-l.taken)[:from+end-l.taken]
+			n := len(msgs)
+			msgs = slices.Grow(msgs, end-l.taken)[:n+end-l.taken]
+			var markers uint64
 			for i, r := range s.records[l.taken:end] {
-				msgs[from+i] = Message[*kgo.Record]{Payload: r, span: s, index: uint8(l.taken + i)}
+				if r.Attrs.IsControl() { // a transaction's; nobody's work
+					markers |= 1 << (l.taken + i)
+					continue
+				}
+				msgs[n] = Message[*kgo.Record]{Payload: r, span: s, index: uint8(l.taken + i)}
+				n++
+			}
+			msgs = msgs[:n]
+			if markers != 0 {
+				s.ack(markers)
 			}
 		}
 		l.taken = end

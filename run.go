@@ -49,6 +49,7 @@ func newRun(p *Processor) *run {
 		log:      p.config.log.With("group", p.consumer.group),
 		progress: make(map[Epoch]*progress),
 	}
+	r.consumer.markersStay = true
 	r.tracker.wake = r.consumer.wake
 	r.tracker.rejected = func(s *span, index int, err error) {
 		r.post(func() { r.fail(r.rejection(s, index, err)) })

@@ -136,10 +136,13 @@ func (c *Consumer) fetched(s *epochState, fp *kgo.FetchPartition) {
 		s.errorPause = 0
 		c.recovered(s.Partition.String())
 	}
-	last := fp.Records[len(fp.Records)-1]
+	records, last := fp.Records, fp.Records[len(fp.Records)-1]
+	if !c.markersStay {
+		records = withoutControl(records)
+	}
 	c.stream.polled = append(c.stream.polled, &Fetched{
 		Epoch:   s.Epoch,
-		Records: withoutControl(fp.Records),
+		Records: records,
 		Next:    last.Offset + 1,
 		End:     end,
 		state:   s,
