@@ -33,7 +33,9 @@ type processorConfig struct {
 // DrainTimeout bounds how long work that has begun may take to finish when
 // partitions are revoked and when the run ends. A fifth of it, at most five
 // seconds, is kept for the last commit and for leaving the group. What is not
-// done then is left to the partitions' next owner.
+// done then is left to the partitions' next owner. A call of Submit sees its
+// context end then; a batch does not, because it may be of other partitions too,
+// except at the end of the run.
 //
 // It may be at most kgo.RebalanceTimeout - kgo.HeartbeatInterval - 5 s, since
 // the group does not wait longer. Defaults to 25 s, or to that if it is less.
