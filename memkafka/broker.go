@@ -27,12 +27,15 @@ type Broker struct {
 	t       failer
 	cluster *kfake.Cluster
 	network *network
+	tap     *tap
+	log     *eventLog
 	brokers int
 	seeds   []string
 	sasl    *plain.Auth // what the brokers ask for; nil if nothing
 
 	client   *kgo.Client // the broker's own, on a host that is connected even while the brokers are down
-	producer producer
+	sender   *sender     // of the same client
+	producer *producer
 
 	ctx      context.Context // ends when Close begins
 	cancel   context.CancelFunc
@@ -43,16 +46,27 @@ type Broker struct {
 	closed   bool
 	rivals   map[*Rival]struct{}
 	rivalSeq int
+	front    *front // nil until a client needs TCP
+
+	clients map[*kgo.Client]*host // that are not closed, of hosts for clients; guarded by mu
+
+	stops  stops
+	forced map[string]int32 // by group, the generation that a forced rebalance begins; guarded by mu
 }
 
 // New starts a broker that is closed when the test ends. It fails the test if an option is bad.
+//
+// If the test fails, the end of it prints [Broker.Log]. Clients with [Broker.ClientOptions] have to be closed by then, by
+// the test function or its cleanups: of one that is not, the end of the test says so with t.Errorf and closes it, so that
+// in a bubble its goroutines can end. What can't be ended is a client whose callback never returns: in a bubble that is a
+// "deadlock" panic.
 func New(t testing.TB, opts ...Option) *Broker {
 	t.Helper()
 	b, err := open(t, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(b.Close)
+	t.Cleanup(func() { b.endWith(t) })
 	return b
 }
 
@@ -79,7 +93,8 @@ func open(t failer, opts []Option) (*Broker, error) {
 		return nil, fmt.Errorf("memkafka: %w", err)
 	}
 
-	n := newNetwork()
+	tap := newTap()
+	n := newNetwork(tap)
 	ports := make([]int, c.brokers)
 	seeds := make([]string, c.brokers)
 	for i := range ports {
@@ -100,7 +115,8 @@ func open(t failer, opts []Option) (*Broker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("memkafka: start the cluster: %w", err)
 	}
-	answerLeaderEpochs(cluster)
+	answerLeaderEpochs(cluster, tap)
+	refuseIllegalTopics(cluster, int32(c.brokers-1)) // kfake makes the last broker the controller, for good
 	if c.sasl != nil {
 		refuseWrongCredentials(cluster, *c.sasl)
 	}
@@ -109,48 +125,62 @@ func open(t failer, opts []Option) (*Broker, error) {
 		t:        t,
 		cluster:  cluster,
 		network:  n,
+		tap:      tap,
+		log:      tap.log,
 		brokers:  c.brokers,
 		seeds:    seeds,
 		sasl:     c.sasl,
 		producer: newProducer(),
 		done:     make(chan struct{}),
 		rivals:   make(map[*Rival]struct{}),
+		forced:   make(map[string]int32),
+		clients:  make(map[*kgo.Client]*host),
 	}
+	tap.broker = b
+	b.keepCoordinatorsUp()
+	b.assignAsWanted()
 	b.ctx, b.cancel = context.WithCancel(context.Background())
-	b.client, err = b.newOwnClient()
+	b.client, err = b.newOwnClient(
+		kgo.AllowIdempotentProduceCancellation(), // or a produce request that always fails would be tried for ever
+	)
 	if err != nil {
 		cluster.Close()
 		return nil, fmt.Errorf("memkafka: make the broker's own client: %w", err)
 	}
+	b.sender = newSender(b.client)
 	for _, topic := range c.topics {
 		if err := b.createTopic(topic.name, topic.partitions); err != nil {
 			b.Close()
 			return nil, fmt.Errorf("memkafka: %w", err)
 		}
 	}
+	if c.loopback {
+		if _, err := b.openFront(c.port); err != nil {
+			b.Close()
+			return nil, fmt.Errorf("memkafka: open to TCP: %w", err)
+		}
+	}
 	return b, nil
 }
 
-// ClientOptions returns what a kgo.Client needs to reach the broker: kgo.SeedBrokers and kgo.Dialer. Append your own
-// options to them.
+// ClientOptions returns what a kgo.Client needs to reach the broker: [Host.ClientOptions] of a new [Broker.Host]. Append
+// your own options to them.
 //
 // Each call stands for another host in the network, with an address of its own. Use one call for each client, so that
 // one can be cut off without the others.
-func (b *Broker) ClientOptions() []kgo.Opt {
-	return b.clientOptions(b.network.newHost(ordinary))
-}
+func (b *Broker) ClientOptions() []kgo.Opt { return b.Host().ClientOptions() }
 
-// newOwnClient makes the client that produces and fetches for the broker's methods.
-func (b *Broker) newOwnClient() (*kgo.Client, error) {
-	return kgo.NewClient(append(b.memberOptions(b.network.newHost(exempt)),
+// newOwnClient makes a client that produces and fetches for the broker's methods.
+func (b *Broker) newOwnClient(opts ...kgo.Opt) (*kgo.Client, error) {
+	own := append(b.memberOptions(b.network.newHost(exempt)),
 		kgo.ClientID("memkafka"),
 		kgo.DisableClientMetrics(),
 		kgo.MetadataMinAge(10*time.Millisecond),           // how soon it looks again for topics that are new
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),    // records go where they say
 		kgo.ProducerBatchCompression(kgo.NoCompression()), // zstd is fatal in a bubble
 		kgo.ProducerLinger(0),
-		kgo.AllowIdempotentProduceCancellation(), // or a produce request that always fails would be tried for ever
-	)...)
+	)
+	return kgo.NewClient(append(own, opts...)...)
 }
 
 func (b *Broker) clientOptions(h *host) []kgo.Opt {
@@ -172,10 +202,16 @@ func (b *Broker) memberOptions(h *host) []kgo.Opt {
 //
 // The methods of Broker work while it is down, [Broker.Produce] and [Broker.Records] among them: they do not use the
 // clients' network. Rivals are clients like any other.
-func (b *Broker) Down() { b.network.setDown(true) }
+func (b *Broker) Down() {
+	b.log.add("all brokers are down")
+	b.network.setDown(true)
+}
 
 // Up makes the brokers reachable again after [Broker.Down].
-func (b *Broker) Up() { b.network.setDown(false) }
+func (b *Broker) Up() {
+	b.log.add("all brokers are up")
+	b.network.setDown(false)
+}
 
 // Cluster returns the kfake cluster that does the work, for what this package has no method for: faults, controls,
 // moved leaders. kfake is not released in versions and changes often; nothing that is done through this method is
@@ -198,6 +234,7 @@ func (b *Broker) Close() {
 	for r := range b.rivals {
 		rivals = append(rivals, r)
 	}
+	front := b.front
 	b.mu.Unlock()
 
 	defer close(b.done)
@@ -205,9 +242,14 @@ func (b *Broker) Close() {
 	for _, r := range rivals {
 		r.Die()
 	}
+	b.tap.stopWatching()
+	if front != nil {
+		front.close()
+	}
 	b.inFlight.Wait() // kfake's methods never return once the cluster is closed
 	b.client.Close()
 	b.cluster.Close()
+	b.network.close()
 }
 
 // use begins an operation on the cluster, which must not be closed before the returned function is called.

@@ -14,6 +14,7 @@ import (
 type link struct {
 	network *network
 	host    *host
+	port    int           // of the broker
 	reset   chan struct{} // closed when the connection is cut
 }
 
@@ -65,15 +66,30 @@ func (c *conn) Read(p []byte) (int, error) {
 		if err := c.state(passed); err != nil {
 			return 0, c.opError("read", err)
 		}
-		n, err := c.in.take(p)
+		if hole := c.link.host.hole.Load(); hole != nil {
+			// What is under way gets through when the hole is closed, as what a TCP sends again does.
+			select {
+			case <-hole.closed:
+			case <-c.closed:
+			case <-c.link.reset:
+			case <-passed:
+			}
+			continue
+		}
+		n, wait, err := c.in.take(p)
 		if err == io.EOF {
 			return 0, io.EOF // bare, as net does
 		}
 		if n > 0 || len(p) == 0 {
 			return n, nil
 		}
+		var arrived <-chan time.Time
+		if wait > 0 {
+			arrived = time.After(wait)
+		}
 		select {
 		case <-c.in.readable:
+		case <-arrived:
 		case <-c.closed:
 		case <-c.link.reset:
 		case <-passed:
@@ -82,6 +98,7 @@ func (c *conn) Read(p []byte) (int, error) {
 }
 
 func (c *conn) Write(p []byte) (int, error) {
+	delay := time.Duration(c.link.host.latency.Load())
 	passed := c.writeDeadline.wait()
 	select {
 	case c.writing <- struct{}{}:
@@ -96,7 +113,7 @@ func (c *conn) Write(p []byte) (int, error) {
 		if err := c.state(passed); err != nil {
 			return written, c.opError("write", err)
 		}
-		n, err := c.out.put(p[written:])
+		n, err := c.out.put(p[written:], delay)
 		written += n
 		if err != nil {
 			if isClosed(c.closed) { // closed between the check and the attempt

@@ -1,8 +1,9 @@
 // Package memkafka is a Kafka broker in memory, for tests of code that consumes from Kafka with franz-go.
 //
 // The client under test is the real one and speaks the real protocol; only the broker is a fake (franz-go's kfake), and
-// it is reached over a network that is a pair of buffers. No port is opened, no container started, nothing is written
-// to disk. Inside a [testing/synctest] bubble time is virtual: a session timeout of 45 s costs a few milliseconds.
+// it is reached over a network that is a pair of buffers. No port is opened, unless [Broker.Addr] is asked for one, no
+// container started, nothing is written to disk. Inside a [testing/synctest] bubble time is virtual: a session timeout of
+// 45 s costs a few milliseconds.
 //
 //	func TestIngest(t *testing.T) {
 //		synctest.Test(t, func(t *testing.T) {
@@ -34,6 +35,14 @@
 // them on the test's goroutine; with a broker of [Open] it panics with an error. Waiting operations are bounded: when
 // their time is over they fail, and say what they saw last.
 //
+// # Making things go wrong
+//
+// [Broker.Fail], [Broker.Delay], [Broker.Disconnect] and [Broker.Swallow] concern requests of a kind. [Broker.Host] is
+// where clients run, to be cut off, slowed down, or put into a black hole; [Broker.Down] and [Broker.StopBroker] do that to
+// the brokers. Rivals join, leave, die, hang, take partitions and come back; [Broker.Kick] and [Broker.ForceRebalance]
+// need none. None of that concerns the methods of Broker themselves. [Broker.Log] tells what came of it, and a test that
+// fails prints it.
+//
 // # In a bubble
 //
 //   - Make the broker and all clients inside the bubble, and close the clients before the test function returns. The
@@ -41,6 +50,19 @@
 //   - Do not consume records compressed with zstd: franz-go's decoder has a finalizer that touches a channel of the
 //     bubble after its end, and that kills the test binary. Produce with another codec, or none.
 //   - Time stands still while a goroutine waits for a mutex. franz-go holds mutexes over requests in a few places,
-//     overlapping commits for one; if a test hangs there, run it with -tags synctests, which franz-go understands.
+//     overlapping commits for one, or commits of its autocommit while the member joins; if a test hangs there, run it with
+//     -tags synctests, which franz-go understands.
 //   - Use [testing/synctest.Wait] before you look at what another goroutine wrote.
+//
+// # Where it differs from Kafka
+//
+// kfake is a fake, and leaves out what no client sees: replicas, disks, quotas. What it gets wrong about groups and leaders
+// is corrected here: leader epochs after a leader moved; members that wait in a join or a sync are not expired; those of
+// KIP-848 that do not give up their partitions in time are, and static ones that left and do not come back. What remains:
+//
+//   - There is no group.initial.rebalance.delay.ms: members that start together have several rebalances, not one.
+//   - A new member that dies while it waits in its first join is a member until that has ended, and expired after it.
+//   - A fetch that waits for records at a broker learns only at the end of its wait that the partition's leader has moved.
+//   - A stopped broker is at once in no metadata, and others lead its partitions. The last broker is the controller, always.
+//   - No log is ever truncated, and there are no followers to fetch from.
 package memkafka

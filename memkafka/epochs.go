@@ -9,9 +9,12 @@ import (
 // OffsetForLeaderEpoch for the epoch before with "unknown" until a record was produced in the new one. kgo 1.22 takes
 // that for data loss and reads the partition again from its start. No log is ever truncated here, so the right answer
 // is always: up to the high watermark, nothing has changed.
-func answerLeaderEpochs(c *kfake.Cluster) {
+func answerLeaderEpochs(c *kfake.Cluster, t *tap) {
 	c.ControlKey(int16(kmsg.OffsetForLeaderEpoch), func(kreq kmsg.Request) (kmsg.Response, error, bool) {
 		c.KeepControl()
+		if t.senderOf(kreq) != nil {
+			return nil, nil, false // it may have to fail, which kfake sees to
+		}
 		req := kreq.(*kmsg.OffsetForLeaderEpochRequest)
 		resp := req.ResponseKind().(*kmsg.OffsetForLeaderEpochResponse)
 		for _, rt := range req.Topics {

@@ -60,7 +60,7 @@ func (b *Broker) Members(group string) int {
 // minutes (of virtual time in a bubble), more than a session timeout and a rebalance timeout together, and then fails,
 // saying how the group is.
 //
-// This is the broker's view: a member is about to learn its assignment when WaitStable returns.
+// It also waits until a rebalance that was forced has taken place. This is the broker's view: a member is about to learn its assignment when WaitStable returns.
 func (b *Broker) WaitStable(group string, members int) {
 	b.t.Helper()
 	var last *kfake.GroupInfo
@@ -72,7 +72,7 @@ func (b *Broker) WaitStable(group string, members int) {
 		if members == 0 {
 			return info.State == "Empty" || info.State == "Dead"
 		}
-		return info.State == "Stable" && b.unassigned(info) == 0
+		return info.State == "Stable" && info.Epoch >= b.forcedEpoch(group) && b.unassigned(info) == 0
 	})
 	if err != nil {
 		b.fail("wait until group %q is stable with %d members: %w: %s", group, members, err, describeGroup(last))

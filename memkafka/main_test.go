@@ -29,11 +29,19 @@ type fakeTB struct {
 	testing.TB
 	mu       sync.Mutex
 	errors   []string
+	logs     []string
 	cleanups []func()
 }
 
 // runFake runs what would be a test function, and its cleanups, and returns what it complained of.
 func runFake(t *testing.T, test func(t testing.TB)) string {
+	t.Helper()
+	complaints, _ := runFakeLogged(t, test)
+	return complaints
+}
+
+// runFakeLogged also returns what it logged.
+func runFakeLogged(t *testing.T, test func(t testing.TB)) (complaints, logs string) {
 	t.Helper()
 	f := &fakeTB{TB: t}
 	wait := func(fn func()) {
@@ -48,7 +56,19 @@ func runFake(t *testing.T, test func(t testing.TB)) string {
 	for i := len(f.cleanups) - 1; i >= 0; i-- {
 		wait(f.cleanups[i])
 	}
-	return strings.Join(f.errors, "\n")
+	return strings.Join(f.errors, "\n"), strings.Join(f.logs, "\n")
+}
+
+func (f *fakeTB) Failed() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.errors) > 0
+}
+
+func (f *fakeTB) Logf(format string, args ...any) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.logs = append(f.logs, fmt.Sprintf(format, args...))
 }
 
 func (f *fakeTB) Helper()           {}

@@ -3,23 +3,35 @@ package memkafka
 import (
 	"context"
 	"errors"
+	"maps"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
+	"time"
 )
+
+// dialTimeout is that of kgo's own dialer, which hosts replace.
+const dialTimeout = 10 * time.Second
 
 // network is an internet of one machine with the brokers' ports, and hosts that dial them. Its errors are those that a
 // real one gives, because kgo decides by them what is worth another try.
 //
 // No lock is held while anything waits, and all waiting is on channels: in a synctest bubble both matter.
 type network struct {
+	tap *tap // sees the requests of all connections
+
 	mu        sync.Mutex
 	down      bool
+	stopped   map[int]bool // ports of brokers that are stopped
 	listeners map[int]*listener
 	links     map[*link]struct{}
+	holes     map[*host]struct{}
 	hosts     int
+	closed    bool
 }
 
 // host is where one client lives.
@@ -29,19 +41,28 @@ type host struct {
 	kind    hostKind
 	cut     bool // guarded by network.mu
 	ports   int  // guarded by network.mu
+
+	hole    atomic.Pointer[hole] // that everything to and from it falls into; nil if none
+	latency atomic.Int64         // of a write, a time.Duration
 }
+
+// hole swallows what is sent until it is closed.
+type hole struct{ closed chan struct{} }
 
 type hostKind int
 
 const (
 	ordinary hostKind = iota
-	exempt            // is connected even while the network is down
+	exempt            // is connected even while the network is down, and no faults are made for it
 )
 
-func newNetwork() *network {
+func newNetwork(tap *tap) *network {
 	return &network{
+		tap:       tap,
+		stopped:   make(map[int]bool),
 		listeners: make(map[int]*listener),
 		links:     make(map[*link]struct{}),
+		holes:     make(map[*host]struct{}),
 	}
 }
 
@@ -67,12 +88,81 @@ func (n *network) setDown(down bool) {
 	}
 }
 
+// setStopped does the same for one broker.
+func (n *network) setStopped(port int, stopped bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !stopped {
+		delete(n.stopped, port)
+		return
+	}
+	n.stopped[port] = true
+	n.resetLocked(func(l *link) bool { return l.port == port && l.host.kind != exempt })
+}
+
 // cutOff takes the host off the network: its connections are reset and its dials refused.
 func (h *host) cutOff() {
 	h.network.mu.Lock()
 	defer h.network.mu.Unlock()
 	h.cut = true
 	h.network.resetLocked(func(l *link) bool { return l.host == h })
+}
+
+// setCut ends that, or has only dials refused.
+func (h *host) setCut(cut bool) {
+	h.network.mu.Lock()
+	defer h.network.mu.Unlock()
+	h.cut = cut
+}
+
+// setHole lets nothing through to the host or from it, without a word to either side, or ends that.
+func (h *host) setHole(on bool) {
+	h.network.mu.Lock()
+	defer h.network.mu.Unlock()
+	now := h.hole.Load()
+	switch {
+	case on && now == nil && !h.network.closed:
+		h.hole.Store(&hole{closed: make(chan struct{})})
+		h.network.holes[h] = struct{}{}
+	case !on && now != nil:
+		h.hole.Store(nil)
+		delete(h.network.holes, h)
+		close(now.closed)
+	}
+}
+
+// close ends all holes, so that what waits in them finds out that the brokers are gone.
+func (n *network) close() {
+	n.mu.Lock()
+	n.closed = true
+	hosts := slices.Collect(maps.Keys(n.holes))
+	n.mu.Unlock()
+	for _, h := range hosts {
+		h.setHole(false)
+	}
+}
+
+// reach waits as a handshake does: for a hole to be closed, and for the packets' way to the broker and back.
+func (h *host) reach(ctx context.Context) error {
+	for {
+		hole := h.hole.Load()
+		if hole == nil {
+			break
+		}
+		select {
+		case <-hole.closed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if latency := time.Duration(h.latency.Load()); latency > 0 {
+		select {
+		case <-time.After(2 * latency):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
 }
 
 func (n *network) resetLocked(which func(*link) bool) {
@@ -100,21 +190,27 @@ func (h *host) dial(ctx context.Context, _, address string) (net.Conn, error) {
 		return nil, dialError(addr, err)
 	}
 
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	if err := h.reach(ctx); err != nil {
+		return nil, dialError(addr, err)
+	}
+
 	n := h.network
 	n.mu.Lock()
 	ln := n.listeners[addr.Port]
-	if ln == nil || h.cut || n.down && h.kind != exempt {
+	if ln == nil || h.cut || h.kind != exempt && (n.down || n.stopped[addr.Port]) {
 		n.mu.Unlock()
 		return nil, dialError(addr, errRefused())
 	}
 	h.ports++
-	l := &link{network: n, host: h, reset: make(chan struct{})}
+	l := &link{network: n, host: h, port: addr.Port, reset: make(chan struct{})}
 	n.links[l] = struct{}{}
 	client, server := l.connect(&net.TCPAddr{IP: h.ip, Port: 32768 + h.ports%28232}, addr)
 	n.mu.Unlock()
 
 	select {
-	case ln.accept <- server:
+	case ln.accept <- newWire(server, n.tap):
 		return client, nil
 	case <-ln.closed:
 		err = errRefused()

@@ -3,7 +3,6 @@ package memkafka
 import (
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 )
@@ -20,6 +19,9 @@ type config struct {
 	brokers int
 	topics  []topicConfig
 	sasl    *plain.Auth
+
+	loopback bool // open TCP ports
+	port     int  // the first of them; 0 for any
 }
 
 type topicConfig struct {
@@ -75,15 +77,11 @@ func SASL(user, password string) Option {
 	}
 }
 
-// checkTopic applies Kafka's rules for names, which kfake does not.
 func checkTopic(name string, partitions int) error {
-	legal := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' || r == '_' || r == '-'
-	}
 	switch {
 	case name == "":
 		return errors.New("a topic needs a name")
-	case name == ".", name == "..", len(name) > 249, strings.ContainsFunc(name, func(r rune) bool { return !legal(r) }):
+	case !legalTopic(name):
 		return fmt.Errorf("topic %q: Kafka allows up to 249 letters, digits, '.', '_' and '-' in a name", name)
 	case partitions < 1, partitions > maxPartitions:
 		return fmt.Errorf("topic %q with %d partitions: give 1 to %d", name, partitions, maxPartitions)

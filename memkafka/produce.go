@@ -3,6 +3,8 @@ package memkafka
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -13,8 +15,20 @@ type producer struct {
 	// turn holds one token, for whoever produces. A mutex would do outside of a bubble; inside, waiting for one stops
 	// time while the holder waits for the broker.
 	turn chan struct{}
-	next map[string]int        // by topic, the partition that Produce goes on with
+	next map[string]int      // by topic, the partition that Produce goes on with
+	ids  map[string][16]byte // by topic, which one next is of
+
+	transactions atomic.Int64 // how many there were
+}
+
+// sender is a client that produces: the broker's own, or a transaction's. It is used by whoever has the turn.
+type sender struct {
+	*kgo.Client
 	seen map[string]topicState // by topic, what the client knows of it
+}
+
+func newSender(client *kgo.Client) *sender {
+	return &sender{Client: client, seen: make(map[string]topicState)}
 }
 
 // topicState changes when a topic is created anew or gets partitions.
@@ -23,8 +37,8 @@ type topicState struct {
 	partitions int
 }
 
-func newProducer() producer {
-	p := producer{turn: make(chan struct{}, 1), next: make(map[string]int), seen: make(map[string]topicState)}
+func newProducer() *producer {
+	p := &producer{turn: make(chan struct{}, 1), next: make(map[string]int), ids: make(map[string][16]byte)}
 	p.turn <- struct{}{}
 	return p
 }
@@ -35,7 +49,7 @@ func newProducer() producer {
 // bubble).
 func (b *Broker) Produce(topic string, values ...string) {
 	b.t.Helper()
-	if err := b.produceValues(topic, values); err != nil {
+	if err := b.produceValues(b.sender, topic, stringValues(values)); err != nil {
 		b.fail("produce: %w", err)
 	}
 }
@@ -49,12 +63,20 @@ func (b *Broker) Produce(topic string, values ...string) {
 // kept: use [Broker.Records] to see what became of them.
 func (b *Broker) ProduceRecords(records ...*kgo.Record) {
 	b.t.Helper()
-	if err := b.produceRecords(records); err != nil {
+	if err := b.produceRecords(b.sender, records); err != nil {
 		b.fail("produce: %w", err)
 	}
 }
 
-func (b *Broker) produceValues(topic string, values []string) error {
+func stringValues(values []string) [][]byte {
+	bs := make([][]byte, len(values))
+	for i, v := range values {
+		bs[i] = []byte(v)
+	}
+	return bs
+}
+
+func (b *Broker) produceValues(s *sender, topic string, values [][]byte) error {
 	release, err := b.takeTurn()
 	if err != nil {
 		return err
@@ -64,17 +86,19 @@ func (b *Broker) produceValues(topic string, values []string) error {
 	if err != nil {
 		return err
 	}
-	b.refresh(topic, len(infos))
+	if err := b.refresh(s, topic, len(infos)); err != nil {
+		return err
+	}
 	next := b.producer.next[topic]
 	records := make([]*kgo.Record, len(values))
 	for i, v := range values {
-		records[i] = &kgo.Record{Topic: topic, Partition: int32((next + i) % len(infos)), Value: []byte(v)}
+		records[i] = &kgo.Record{Topic: topic, Partition: int32((next + i) % len(infos)), Value: v}
 	}
 	b.producer.next[topic] = (next + len(values)) % len(infos)
-	return b.send(records)
+	return b.send(s, records)
 }
 
-func (b *Broker) produceRecords(records []*kgo.Record) error {
+func (b *Broker) produceRecords(s *sender, records []*kgo.Record) error {
 	release, err := b.takeTurn()
 	if err != nil {
 		return err
@@ -94,7 +118,9 @@ func (b *Broker) produceRecords(records []*kgo.Record) error {
 			}
 			count = len(infos)
 			counts[r.Topic] = count
-			b.refresh(r.Topic, count)
+			if err := b.refresh(s, r.Topic, count); err != nil {
+				return fmt.Errorf("record %d: %w", i, err)
+			}
 		}
 		if r.Partition < 0 || int(r.Partition) >= count {
 			return fmt.Errorf("record %d: topic %q has no partition %d, only 0 to %d", i, r.Topic, r.Partition, count-1)
@@ -105,7 +131,7 @@ func (b *Broker) produceRecords(records []*kgo.Record) error {
 			Key: r.Key, Value: r.Value, Headers: r.Headers, Timestamp: r.Timestamp,
 		}
 	}
-	return b.send(copies)
+	return b.send(s, copies)
 }
 
 func (b *Broker) takeTurn() (release func(), err error) {
@@ -122,24 +148,48 @@ func (b *Broker) takeTurn() (release func(), err error) {
 	}
 }
 
-// refresh makes the client look at the topic again if it has changed, which on its own it would do after minutes.
-func (b *Broker) refresh(topic string, partitions int) {
+// refresh makes the client of s look at the topic again if it has changed, which on its own it would do after minutes.
+func (b *Broker) refresh(s *sender, topic string, partitions int) error {
 	state := topicState{partitions: partitions}
 	if info := b.cluster.TopicInfo(topic); info != nil {
 		state.id = info.TopicID
 	}
-	seen, ok := b.producer.seen[topic]
-	b.producer.seen[topic] = state
-	if ok && seen != state {
-		b.client.PurgeTopicsFromProducing(topic)
+	if b.producer.ids[topic] != state.id {
+		delete(b.producer.next, topic) // another topic, whose first value goes to partition 0
+		b.producer.ids[topic] = state.id
+	}
+	seen, ok := s.seen[topic]
+	s.seen[topic] = state
+	switch {
+	case !ok || seen == state:
+		return nil
+	case seen.id != state.id:
+		s.PurgeTopicsFromProducing(topic)
+		return nil
+	}
+	// Not by a purge: the client would count the records that it sends from 0 again, and the broker take them for ones
+	// that it has.
+	ctx, cancel := context.WithTimeout(b.ctx, waitTimeout)
+	defer cancel()
+	for {
+		s.ForceMetadataRefresh()
+		leader, _, err := s.PartitionLeader(topic, int32(partitions-1))
+		if leader >= 0 && err == nil {
+			return nil
+		}
+		select {
+		case <-time.After(time.Millisecond):
+		case <-ctx.Done():
+			return b.why(ctx, fmt.Errorf("topic %q: wait for metadata of partition %d: %w", topic, partitions-1, ctx.Err()))
+		}
 	}
 }
 
-func (b *Broker) send(records []*kgo.Record) error {
+func (b *Broker) send(s *sender, records []*kgo.Record) error {
 	// Not kgo.RecordDeliveryTimeout: that counts from the records' timestamps.
 	ctx, cancel := context.WithTimeout(b.ctx, waitTimeout)
 	defer cancel()
-	for _, result := range b.client.ProduceSync(ctx, records...) {
+	for _, result := range s.ProduceSync(ctx, records...) {
 		if err := result.Err; err != nil {
 			if ctx.Err() != nil {
 				err = fmt.Errorf("not acknowledged within %v: %w", waitTimeout, err)

@@ -36,8 +36,12 @@ func (b *Broker) records(topic string) ([]*kgo.Record, error) {
 	ctx, cancel := context.WithTimeout(b.ctx, waitTimeout)
 	defer cancel()
 	var records []*kgo.Record
+	id, err := b.topicID(topic)
+	if err != nil {
+		return nil, err
+	}
 	for _, info := range infos {
-		rs, err := b.partitionRecords(ctx, topic, info.Partition, info.LastStableOffset)
+		rs, err := b.partitionRecords(ctx, topic, id, info.Partition, 0, info.LastStableOffset)
 		switch {
 		case err != nil && b.ctx.Err() != nil:
 			return nil, errClosed
@@ -51,21 +55,32 @@ func (b *Broker) records(topic string) ([]*kgo.Record, error) {
 	return records, nil
 }
 
-// partitionRecords reads a partition up to the offset end by plain fetch requests. A consumer would have to guess when
-// it is through: the last offsets may be control records, of aborted transactions, or compacted away.
-func (b *Broker) partitionRecords(ctx context.Context, topic string, partition int32, end int64) ([]*kgo.Record, error) {
+// errDeleted is said of a topic that is gone, or another one of its name, since we looked it up.
+var errDeleted = errors.New("the topic was deleted meanwhile")
+
+func (b *Broker) topicID(topic string) (id [16]byte, err error) {
+	info := b.cluster.TopicInfo(topic)
+	if info == nil {
+		return id, errDeleted
+	}
+	return info.TopicID, nil
+}
+
+// partitionRecords reads a partition from the offset from up to the offset end by plain fetch requests. A consumer would
+// have to guess when it is through: the last offsets may be control records, of aborted transactions, or compacted away.
+func (b *Broker) partitionRecords(ctx context.Context, topic string, id [16]byte, partition int32, from, end int64) ([]*kgo.Record, error) {
 	var records []*kgo.Record
-	for offset := int64(0); offset < end; {
+	for offset := from; offset < end; {
 		// Asked for each time: the log's start and the leader may have moved.
 		info := b.cluster.PartitionInfo(topic, partition)
 		if info == nil {
-			return nil, errors.New("the topic was deleted meanwhile")
+			return nil, errDeleted
 		}
 		if offset < info.LogStartOffset {
 			offset = info.LogStartOffset
 			continue
 		}
-		rp, err := b.fetch(ctx, topic, partition, offset, info.Leader)
+		rp, err := b.fetch(ctx, topic, id, partition, offset, info.Leader)
 		if err != nil {
 			return nil, fmt.Errorf("fetch at offset %d: %w", offset, err)
 		}
@@ -84,6 +99,8 @@ func (b *Broker) partitionRecords(ctx context.Context, topic string, partition i
 				return nil, fmt.Errorf("fetch at offset %d: %w", offset, fetched.Err)
 			}
 			continue
+		case errors.Is(fetched.Err, kerr.UnknownTopicID), errors.Is(fetched.Err, kerr.UnknownTopicOrPartition):
+			return nil, fmt.Errorf("fetch at offset %d: %w: %w", offset, errDeleted, fetched.Err)
 		case fetched.Err != nil:
 			return nil, fmt.Errorf("fetch at offset %d: %w", offset, fetched.Err)
 		case next <= offset:
@@ -95,18 +112,14 @@ func (b *Broker) partitionRecords(ctx context.Context, topic string, partition i
 	return records, nil
 }
 
-func (b *Broker) fetch(ctx context.Context, topic string, partition int32, offset int64, leader int32) (*kmsg.FetchResponseTopicPartition, error) {
-	info := b.cluster.TopicInfo(topic)
-	if info == nil {
-		return nil, errors.New("the topic was deleted meanwhile")
-	}
+func (b *Broker) fetch(ctx context.Context, topic string, id [16]byte, partition int32, offset int64, leader int32) (*kmsg.FetchResponseTopicPartition, error) {
 	p := kmsg.NewFetchRequestTopicPartition()
 	p.Partition = partition
 	p.FetchOffset = offset
 	p.PartitionMaxBytes = 16 << 20
 	t := kmsg.NewFetchRequestTopic()
 	t.Topic = topic
-	t.TopicID = info.TopicID
+	t.TopicID = id
 	t.Partitions = append(t.Partitions, p)
 	req := kmsg.NewPtrFetchRequest()
 	req.MaxBytes = 16 << 20

@@ -16,34 +16,49 @@ const (
 // and one writes at a time.
 //
 // The reader waits for readable only after it found the buffer empty, the writer for writable only after it found it
-// full. So a token is sent when the buffer stops being empty, or full, and none is sent in between.
+// full. So a token is sent when the buffer stops being empty, or full, and none is sent in between. A reader that found
+// bytes which are still on their way waits for the time at which they arrive.
 type stream struct {
 	readable, writable chan struct{} // one token
 
 	mu           sync.Mutex
 	buf          []byte
 	head, length int
-	writerClosed bool // io.EOF once the buffer is empty
+	late         []arrival // of the last bytes in the buffer, in order
+	lateLength   int       // how many bytes that are
+	writerClosed bool      // io.EOF once the buffer is empty
 	readerClosed bool
+}
+
+// arrival is when the reader may see a number of bytes.
+type arrival struct {
+	at     time.Time
+	length int
 }
 
 func newStream() *stream {
 	return &stream{readable: make(chan struct{}, 1), writable: make(chan struct{}, 1)}
 }
 
-// take moves up to len(p) bytes out of the buffer. It returns io.EOF if there will be no more.
-func (s *stream) take(p []byte) (int, error) {
+// take moves up to len(p) bytes out of the buffer. It returns io.EOF if there will be no more, and if there will be more
+// at a time that is known, how long that is from now.
+func (s *stream) take(p []byte) (n int, wait time.Duration, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.length == 0 {
 		if s.writerClosed {
-			return 0, io.EOF
+			return 0, 0, io.EOF
 		}
-		return 0, nil
+		return 0, 0, nil
 	}
+	if len(s.late) > 0 {
+		if wait = s.arrive(time.Now()); s.length == s.lateLength {
+			return 0, wait, nil
+		}
+	}
+	p = p[:min(len(p), s.length-s.lateLength)]
 	full := s.length == maxStream
-	n := 0
-	for n < len(p) && s.length > 0 {
+	for n < len(p) {
 		m := copy(p[n:], s.buf[s.head:min(s.head+s.length, len(s.buf))])
 		n += m
 		s.head = (s.head + m) % len(s.buf)
@@ -52,11 +67,25 @@ func (s *stream) take(p []byte) (int, error) {
 	if full && n > 0 {
 		notify(s.writable)
 	}
-	return n, nil
+	return n, 0, nil
 }
 
-// put moves as much of p into the buffer as there is room for. It returns EPIPE if nobody will read it.
-func (s *stream) put(p []byte) (int, error) {
+// arrive makes readable what has arrived, and returns when the next bytes will.
+func (s *stream) arrive(now time.Time) time.Duration {
+	for len(s.late) > 0 {
+		if wait := s.late[0].at.Sub(now); wait > 0 {
+			return wait
+		}
+		s.lateLength -= s.late[0].length
+		s.late = s.late[1:]
+	}
+	s.late = nil
+	return 0
+}
+
+// put moves as much of p into the buffer as there is room for, to arrive after the delay, but never before what was put
+// earlier. It returns EPIPE if nobody will read it.
+func (s *stream) put(p []byte, delay time.Duration) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.readerClosed || s.writerClosed {
@@ -74,6 +103,16 @@ func (s *stream) put(p []byte) (int, error) {
 		m := copy(s.buf[tail:end], p[n:])
 		n += m
 		s.length += m
+	}
+	if n > 0 && (delay > 0 || len(s.late) > 0) {
+		at := time.Now().Add(delay)
+		if len(s.late) > 0 {
+			if last := s.late[len(s.late)-1].at; at.Before(last) {
+				at = last
+			}
+		}
+		s.late = append(s.late, arrival{at, n})
+		s.lateLength += n
 	}
 	if empty && n > 0 {
 		notify(s.readable)
@@ -110,6 +149,7 @@ func (s *stream) closeReader() {
 	defer s.mu.Unlock()
 	s.readerClosed = true
 	s.buf, s.head, s.length = nil, 0, 0
+	s.late, s.lateLength = nil, 0
 	notify(s.writable)
 }
 

@@ -43,6 +43,9 @@ func (b *Broker) createTopic(name string, partitions int) error {
 			return fmt.Errorf("create topic %q: place partition %d: %w", name, p, err)
 		}
 	}
+	if err := b.leadElsewhere(name); err != nil {
+		return fmt.Errorf("create topic %q: %w", name, err)
+	}
 	return nil
 }
 
