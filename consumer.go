@@ -62,9 +62,10 @@ type Consumer struct {
 	sessionPause time.Duration
 
 	// Of the goroutine that polls.
-	markersStay bool       // a lane takes control records out, where it looks at records anyway
-	joined      bool       // topics were added
-	handing     releasable // the event that the next Poll releases
+	markersStay bool        // a lane takes control records out, where it looks at records anyway
+	failed      []Partition // by the last poll; to be paused before the next
+	joined      bool        // topics were added
+	handing     releasable  // the event that the next Poll releases
 }
 
 // NewConsumer makes a member of the group that reads the topics. It does not

@@ -23,9 +23,9 @@ func (c *Consumer) outOfRange(p Partition, err error) {
 		return
 	}
 	s.paused |= pausedForError // kgo would ask again at once and for ever
+	c.failed = append(c.failed, p)
 	offset := s.fetched.offset
 	c.running.start(func() {
-		c.tellPauses([]Partition{p})
 		ctx, cancel := context.WithTimeout(s.ctx, c.budget)
 		defer cancel()
 		e := &OffsetOutOfRangeError{Partition: p, Offset: offset, Start: -1, End: -1, Err: err}

@@ -97,6 +97,11 @@ func (c *Consumer) fill(ctx context.Context) {
 	newest := c.lastEpoch
 	c.mu.Unlock()
 	c.accept(c.client.PollFetches(ctx), newest)
+	if len(c.failed) > 0 {
+		// Before the next poll, which would ask for them again at once.
+		c.tellPauses(c.failed)
+		c.failed = nil
+	}
 }
 
 // accept takes what a poll returned that began when newest was the last epoch.
@@ -237,8 +242,8 @@ func (c *Consumer) retryLater(p Partition) {
 	s.errorPause = min(max(2*s.errorPause, minErrorPause), maxErrorPause)
 	s.paused |= pausedForError
 	pause := s.errorPause
+	c.failed = append(c.failed, p)
 	c.running.start(func() {
-		c.tellPauses([]Partition{p})
 		if c.sleep(s.ctx, pause) {
 			c.setPaused([]*epochState{s}, pausedForError, false)
 		}

@@ -88,6 +88,7 @@ func TestLogOfAKIP848Group(t *testing.T) {
 		dies := broker.Join("g", "events", kgo.ServerSideBalancer())
 		broker.WaitStable("g", 2)
 		broker.Fail(kmsg.ConsumerGroupHeartbeat, kerr.FencedMemberEpoch, memkafka.OfMember("me"), memkafka.Times(1)).Wait(1)
+		time.Sleep(time.Second)
 		broker.WaitStable("g", 2)
 		dies.Die()
 		broker.WaitStable("g", 1)
