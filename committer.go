@@ -40,12 +40,15 @@ func (r *run) commitSettled() {
 	})
 }
 
-// toCommit returns the watermarks that moved.
+// toCommit returns the watermarks that moved. While an older commit may be under
+// way, the others are committed again as well, so that it cannot stand.
 func (r *run) toCommit(epochs []*progress) map[*epochState]position {
 	offsets := make(map[*epochState]position)
+	again := r.consumer.lease.commitUnsure()
 	for _, p := range epochs {
 		p.advance()
-		if p.known && p.watermark.offset > p.committed && !p.state.fenced.Load() {
+		moved := again || p.watermark.offset > p.committed
+		if p.known && moved && !p.state.fenced.Load() {
 			offsets[p.state] = p.watermark
 		}
 	}

@@ -263,3 +263,29 @@ func TestStaticMemberStays(t *testing.T) {
 		})
 	}
 }
+
+// S29: a commit that the broker applies long after it was given up, and after a
+// newer one, does not stand.
+func TestS29LateCommitDoesNotStand(t *testing.T) {
+	underEveryProtocol(t, func(t *testing.T, opts []kgo.Opt) {
+		broker := memkafka.New(t, memkafka.Topic(topic, 1))
+		var ledger ledger
+		m := startMember(t, broker, ledger.by("m"), append([]kgo.Opt{kgo.RequestTimeoutOverhead(5 * time.Second)}, opts...))
+		produce(broker, 10)
+		broker.WaitCommitted(group, topic, 10)
+		// Held on its way, and not answered; the client gives up and sends it
+		// again, and then newer ones.
+		late := broker.Delay(kmsg.OffsetCommit, 30*time.Second, memkafka.Times(1))
+		produce(broker, 10)
+		late.Wait(1)
+		time.Sleep(10 * time.Second)
+		produce(broker, 10)
+		broker.WaitCommitted(group, topic, 30)
+		time.Sleep(40 * time.Second) // the late one has landed
+		if got := broker.Committed(group, topic)[0]; got != 30 {
+			t.Errorf("committed %d, want 30", got)
+		}
+		m.shutDown(t)
+		expectCommitted(t, broker)
+	})
+}

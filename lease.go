@@ -21,13 +21,24 @@ type lease struct {
 	proof   time.Time // when the broker last heard of us, at the earliest; zero: never
 	joining time.Time // when the join began that is not through yet; zero: none
 	is848   bool      // the group uses the consumer protocol
+	unsure  time.Time // when a commit was last given up, by kgo as well, without an answer
+}
+
+// unsureTime is how long after it was given up a commit may still be applied.
+const unsureTime = time.Minute
+
+// commitUnsure reports whether an old commit may be applied any time now.
+func (l *lease) commitUnsure() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.unsure.IsZero() && time.Since(l.unsure) < unsureTime
 }
 
 // leaseShare is how much of the session timeout a lease lasts: the rest is for
 // clocks that differ, and for what fencing takes.
 const leaseShare = 0.9
 
-// leaseCheck is how often it is looked whether there is a lease at all.
+// leaseCheck is how often the lease is looked at, at the least.
 const leaseCheck = time.Second
 
 // OnBrokerWrite implements kgo.HookBrokerWrite: while a join waits for slow
@@ -59,6 +70,11 @@ func (l *lease) OnBrokerE2E(_ kgo.BrokerMetadata, key int16, e2e kgo.BrokerE2E) 
 		}
 	case kmsg.SyncGroup:
 		l.joining = time.Time{}
+	case kmsg.OffsetCommit:
+		if e2e.Err() != nil {
+			l.unsure = now
+		}
+		return
 	default:
 		return
 	}
@@ -100,8 +116,8 @@ func (c *Consumer) keepLease() {
 	for {
 		end, ok := c.leaseUntil()
 		wait := leaseCheck
-		if ok {
-			wait = max(time.Until(end), 0)
+		if ok { // looked at often: the end of a join brings it nearer
+			wait = min(max(time.Until(end), 0), leaseCheck)
 		}
 		if wait > 0 {
 			if !c.sleep(c.root, wait) {
