@@ -70,6 +70,11 @@ func TestI10CutOffMemberFencesItself(t *testing.T) {
 	for name, cut := range map[string]func(*memkafka.Host){
 		"refused":     (*memkafka.Host).Cut,
 		"black-holed": (*memkafka.Host).BlackHole,
+		"slow, then black-holed": func(h *memkafka.Host) {
+			h.Slow(400 * time.Millisecond)
+			time.Sleep(20 * time.Second)
+			h.BlackHole()
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			underEveryProtocol(t, func(t *testing.T, opts []kgo.Opt) {
