@@ -3,8 +3,6 @@ package arroyo
 import (
 	"context"
 	"errors"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -147,7 +145,8 @@ func (c *Consumer) commitOnce(ctx context.Context, offsets map[*epochState]posit
 	}
 	switch answerTo(err) {
 	case memberGone:
-		c.fenceEverything(err)
+		// Others may have the partitions already.
+		c.lose(c.everything, err)
 		// kgo rejoins by itself after some of these answers only, and under
 		// KIP-848 after none.
 		c.client.ForceRebalance()
@@ -198,19 +197,6 @@ func allFenced(offsets map[*epochState]position) (one *epochState) {
 		one = s
 	}
 	return one
-}
-
-// fenceEverything is for a member that the broker does not know any more: its
-// partitions may be others' already.
-func (c *Consumer) fenceEverything(why error) {
-	c.mu.Lock()
-	states := slices.Collect(maps.Values(c.open))
-	waiting := c.loseLocked(states, why)
-	c.mu.Unlock()
-	c.endEpochs(states, ErrFenced)
-	for _, ev := range waiting {
-		ev.release()
-	}
 }
 
 func commitError(offsets map[*epochState]position, err error, unknown bool) error {

@@ -170,13 +170,7 @@ func answersTo(req *kmsg.OffsetCommitRequest, resp *kmsg.OffsetCommitResponse) m
 }
 
 func (c *Consumer) topicIDs(ctx context.Context, topics []string) (map[string][16]byte, error) {
-	req := kmsg.NewPtrMetadataRequest()
-	for _, topic := range topics {
-		rt := kmsg.NewMetadataRequestTopic()
-		rt.Topic = kmsg.StringPtr(topic)
-		req.Topics = append(req.Topics, rt)
-	}
-	resp, err := c.client.RequestCachedMetadata(ctx, req, time.Minute)
+	resp, err := c.client.RequestCachedMetadata(ctx, metadataRequest(topics), time.Minute)
 	if err != nil {
 		return nil, err
 	}

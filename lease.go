@@ -134,15 +134,8 @@ func (c *Consumer) keepLease() {
 }
 
 func (c *Consumer) fenceLease() {
-	c.mu.Lock()
-	states := slices.Collect(maps.Values(c.open))
-	waiting := c.loseLocked(states, ErrLeaseExpired)
-	c.mu.Unlock()
-	c.endEpochs(states, ErrFenced)
+	c.lose(c.everything, ErrLeaseExpired)
 	c.gate.cut(ErrFenced)
-	for _, ev := range waiting {
-		ev.release()
-	}
 }
 
 // awaitProof waits until a broker has answered since; it reports false if the
@@ -248,24 +241,22 @@ func (c *Consumer) watchHeld(states []*epochState, done <-chan struct{}) {
 		if c.probe(ctx) != notMember {
 			continue
 		}
-		c.mu.Lock()
-		waiting := c.loseLocked(slices.DeleteFunc(slices.Clone(states), func(s *epochState) bool { return c.open[s.Partition] != s }), ErrSessionEnded)
-		c.mu.Unlock()
-		c.endEpochs(states, ErrFenced)
-		for _, ev := range waiting {
-			ev.release()
-		}
+		c.lose(func() []*epochState {
+			return slices.DeleteFunc(slices.Clone(states), func(s *epochState) bool { return c.open[s.Partition] != s })
+		}, ErrSessionEnded)
 		return
 	}
 }
 
-// loseLocked takes epochs away and queues their Lost. It returns the held
-// events for which there is nothing left to wait; the caller ends the states
-// and releases those once it has let go of Consumer.mu.
-func (c *Consumer) loseLocked(states []*epochState, why error) (waiting []*Revoked) {
-	if len(states) == 0 {
-		return nil
-	}
+// everything returns the open epochs. Consumer.mu is held.
+func (c *Consumer) everything() []*epochState { return slices.Collect(maps.Values(c.open)) }
+
+// lose takes epochs away at once and queues their Lost. Of a rebalance that is
+// held for them there is nothing left to wait for.
+func (c *Consumer) lose(which func() []*epochState, why error) {
+	var waiting []*Revoked
+	c.mu.Lock()
+	states := which()
 	sortEpochs(states)
 	for _, s := range states {
 		s.fenced.Store(true)
@@ -274,6 +265,12 @@ func (c *Consumer) loseLocked(states []*epochState, why error) (waiting []*Revok
 			waiting = append(waiting, s.revoking)
 		}
 	}
-	c.stream.push(&Lost{Epochs: epochsOf(states), Reason: why, states: states})
-	return waiting
+	if len(states) > 0 {
+		c.stream.push(&Lost{Epochs: epochsOf(states), Reason: why, states: states})
+	}
+	c.mu.Unlock()
+	c.endEpochs(states, ErrFenced)
+	for _, ev := range waiting {
+		ev.release()
+	}
 }

@@ -75,12 +75,7 @@ func (c *Consumer) checkTopics() {
 }
 
 func (c *Consumer) unknownTopic(ctx context.Context) (string, error) {
-	req := kmsg.NewPtrMetadataRequest()
-	for _, topic := range c.topics {
-		rt := kmsg.NewMetadataRequestTopic()
-		rt.Topic = kmsg.StringPtr(topic)
-		req.Topics = append(req.Topics, rt)
-	}
+	req := metadataRequest(c.topics)
 	resp, err := req.RequestWith(ctx, c.client)
 	if err != nil {
 		return "", err
@@ -91,4 +86,14 @@ func (c *Consumer) unknownTopic(ctx context.Context) (string, error) {
 		}
 	}
 	return "", nil
+}
+
+func metadataRequest(topics []string) *kmsg.MetadataRequest {
+	req := kmsg.NewPtrMetadataRequest()
+	for _, topic := range topics {
+		rt := kmsg.NewMetadataRequestTopic()
+		rt.Topic = kmsg.StringPtr(topic)
+		req.Topics = append(req.Topics, rt)
+	}
+	return req
 }
