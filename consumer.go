@@ -116,11 +116,11 @@ func NewConsumer(group string, topics []string, opts ...ConsumerOption) (*Consum
 		return nil, err
 	}
 	c.client = client
-	close(c.ready)
 	c.session = client.OptValue(kgo.SessionTimeout).(time.Duration)
 	c.rebalance = client.OptValue(kgo.RebalanceTimeout).(time.Duration)
 	c.heartbeat = client.OptValue(kgo.HeartbeatInterval).(time.Duration)
 	c.budget = c.rebalance - c.heartbeat - commitReserve
+	close(c.ready)
 	if c.budget <= 0 {
 		c.shutDown(0)
 		return nil, &OptionError{"kgo.RebalanceTimeout", fmt.Sprintf(

@@ -5,9 +5,10 @@ package arroyo
 type pauseReason uint8
 
 const (
-	pausedByUser   pauseReason = 1 << iota
-	pausedForError             // an error lasts, or there is no position yet
-	pausedForStart             // its Assigned is not released yet
+	pausedByUser      pauseReason = 1 << iota
+	pausedForError                // it cannot be fetched; tried again after a while
+	pausedForPosition             // nobody knows yet where it goes on
+	pausedForStart                // its Assigned is not released yet
 )
 
 // Pause stops the flow of partitions: Poll returns no more of their records

@@ -321,7 +321,7 @@ func (c *Consumer) setRepaired(r *repaired) {
 	}
 	c.mu.Unlock()
 	c.setPositions(states, r.at)
-	c.setPaused(states, pausedForError, false)
+	c.setPaused(states, pausedForPosition, false)
 }
 
 func topicsOf(ps []Partition) []string {

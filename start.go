@@ -74,7 +74,7 @@ func (c *Consumer) adjustOffsets(ctx context.Context, offsets map[string]map[int
 	}
 	if len(without) > 0 {
 		// A place to stand, but nothing to be fetched from there.
-		c.setPaused(without, pausedForError, true)
+		c.setPaused(without, pausedForPosition, true)
 		for _, s := range without {
 			set(s.Partition, 0)
 		}
