@@ -21,7 +21,9 @@ func TestFollow(t *testing.T) {
 	insideAndOutside(t, func(t *testing.T) {
 		broker := memkafka.New(t, memkafka.Topic("events", 2))
 		broker.Produce("events", "a", "b", "c")
-		next, stop := iter.Pull(broker.Follow(t.Context(), "events"))
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute) // a record that never comes is a failure, and no hang
+		defer cancel()
+		next, stop := iter.Pull(broker.Follow(ctx, "events"))
 		defer stop()
 		expect := func(want ...string) {
 			t.Helper()
@@ -40,7 +42,7 @@ func TestFollow(t *testing.T) {
 		broker.ProduceRecords(&kgo.Record{Topic: "events", Partition: 2, Value: []byte("e")})
 		expect("e")
 		tx := broker.BeginTransaction()
-		tx.ProduceRecords(&kgo.Record{Topic: "events", Partition: 0, Value: []byte("g")})
+		tx.ProduceRecords(&kgo.Record{Topic: "events", Partition: 2, Value: []byte("g")})
 		broker.ProduceRecords(&kgo.Record{Topic: "events", Partition: 1, Value: []byte("f")})
 		expect("f")
 		tx.Commit()

@@ -183,18 +183,23 @@ func (b *Broker) forceRebalance(group string) error {
 		return fmt.Errorf("it has no members: it is %s", info.State)
 	}
 	b.log.add("group %q: a rebalance is forced", group)
+	kip848 := b.isKIP848(group)
+	epoch := info.Epoch + 1
+	if !kip848 && info.State == "CompletingRebalance" {
+		epoch = info.Epoch // the leader is about to say who has what
+	}
 	b.mu.Lock()
-	b.forced[group] = info.Epoch + 1
+	b.forced[group] = epoch
 	b.mu.Unlock()
-	if b.isKIP848(group) {
+	switch {
+	case kip848:
 		return b.bumpEpoch(group)
+	case info.State != "Stable":
+		return nil // one is under way
 	}
 	b.tap.mu.Lock()
 	leader := b.tap.groupNotes(group).leader
 	b.tap.mu.Unlock()
-	if !slices.ContainsFunc(info.Members, func(m kfake.GroupMember) bool { return m.MemberID == leader }) {
-		return nil // the leader is gone: a rebalance is under way
-	}
 	b.cluster.Fault(kfake.Fault{
 		Keys:  []kmsg.Key{kmsg.Heartbeat},
 		Group: group,
