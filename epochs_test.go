@@ -3,10 +3,12 @@ package arroyo_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -141,6 +143,56 @@ func TestCommitThatWaitsIsToldOfALoss(t *testing.T) {
 			t.Errorf("Commit: %v after %v, want a NotHeldError when the lease runs out", err, took)
 		}
 		slow.Heal()
+		c.Close()
+		<-done
+	})
+}
+
+// A rebalance that cuts the start of some partitions short does not make kgo
+// forget where others were told to start.
+func TestStartAtOutlastsARebalance(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		broker := memkafka.New(t, memkafka.Topic(topic, 4))
+		produce(broker, 40)
+		c := openConsumer(t, broker)
+		assigned := expect[*arroyo.Assigned](t, c)
+		for _, e := range assigned.Epochs[:3] {
+			if err := assigned.StartAt(e, 7); err != nil {
+				t.Fatal(err)
+			}
+		}
+		// The fourth one's start cannot be found out before the rebalance.
+		unknown := broker.Fail(kmsg.ListOffsets, kerr.UnknownServerError)
+		first := make(map[arroyo.Epoch]int64)
+		var mu sync.Mutex
+		done := inBackground(t, c, func(ev arroyo.Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			if f, ok := ev.(*arroyo.Fetched); ok {
+				if _, seen := first[f.Epoch]; !seen {
+					first[f.Epoch] = f.Records[0].Offset
+				}
+			}
+		})
+		unknown.Wait(1)
+		broker.Join(group, topic)
+		broker.WaitStable(group, 2)
+		unknown.Heal()
+		time.Sleep(time.Minute)
+		mu.Lock()
+		kept := 0
+		for _, e := range assigned.Epochs[:3] {
+			if offset, ok := first[e]; ok {
+				kept++
+				if offset != 7 {
+					t.Errorf("%s was read from %d, want 7 as StartAt said", e, offset)
+				}
+			}
+		}
+		if kept == 0 {
+			t.Errorf("none of the partitions with a StartAt was read: %v", first)
+		}
+		mu.Unlock()
 		c.Close()
 		<-done
 	})

@@ -89,7 +89,8 @@ func (c *Consumer) moved(m *moving) Event {
 		return nil
 	}
 	// They stay paused until the event is released, which may still say where
-	// to start.
+	// to start; who ended the old epochs may not have come to pausing them yet.
+	c.tellPauses(partitionsOfStates(states))
 	c.setPositions(states, m.at)
 	return c.assignedBy(states, m.why)
 }

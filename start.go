@@ -24,6 +24,7 @@ func (c *Consumer) adjustOffsets(ctx context.Context, offsets map[string]map[int
 		return offsets, ctx.Err()
 	}
 	var (
+		begun   []*epochState           // all that get their position here
 		missing []Partition             // the group has committed nothing
 		without []*epochState           // kgo could not get an offset for it
 		chosen  = map[Partition]int64{} // by StartAt
@@ -34,6 +35,7 @@ func (c *Consumer) adjustOffsets(ctx context.Context, offsets map[string]map[int
 			continue
 		}
 		s.started = true
+		begun = append(begun, s)
 		offset, ok := offsets[s.Topic][s.Number]
 		switch {
 		case s.startAt >= 0:
@@ -65,7 +67,13 @@ func (c *Consumer) adjustOffsets(ctx context.Context, offsets map[string]map[int
 	if len(missing) > 0 {
 		starts, err := c.resolveStarts(ctx, missing)
 		if err != nil {
-			c.unstart(missing) // the next session begins anew
+			// kgo takes none of the positions; its next session asks
+			// for all of them again.
+			c.mu.Lock()
+			for _, s := range begun {
+				s.started = false
+			}
+			c.mu.Unlock()
 			return nil, err
 		}
 		for p, at := range starts {
@@ -84,16 +92,6 @@ func (c *Consumer) adjustOffsets(ctx context.Context, offsets map[string]map[int
 		c.emptyAtStart(ctx, offsets)
 	}
 	return offsets, nil
-}
-
-func (c *Consumer) unstart(ps []Partition) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, p := range ps {
-		if s := c.open[p]; s != nil {
-			s.started = false
-		}
-	}
 }
 
 // resolveStarts finds where partitions begin of which the group has committed
