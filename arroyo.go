@@ -97,8 +97,11 @@ type Strategy[T any] interface {
 	// then is not a failure.
 	Submit(ctx context.Context, msgs []Message[T]) error
 
-	// Flush hands on what is held back, a half-full batch say, and flushes
-	// the next step behind it.
+	// Flush hands on what is held back, a half-full batch say, of the epochs
+	// that FlushOf(ctx) names, and flushes the next step behind it. A step
+	// that works asynchronously does not wait: it flushes the next step once
+	// the results of what was submitted before, of these epochs, are handed
+	// on.
 	Flush(ctx context.Context) error
 
 	// Close is called once. After a clean drain it comes behind a last

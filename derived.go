@@ -18,6 +18,9 @@ type origin interface {
 	// each yields the source slots behind a derived message until yield
 	// returns false, and reports whether it went through all of them.
 	each(index int, yield func(slot) bool) bool
+	// giveBackDraining returns what of a derived message's origin is being
+	// drained, and reports whether nothing of the message is left.
+	giveBackDraining(index int) (all bool)
 	// decided is told of n messages that got their (first) verdict.
 	decided(n int, v verdict, err error)
 }
@@ -55,6 +58,17 @@ func (ms members) decided(_ int, v verdict, err error) {
 	}
 }
 
+func (ms members) giveBackDraining(int) (all bool) {
+	all = true
+	for _, m := range ms {
+		for mask := m.mask; mask != 0; mask &= mask - 1 {
+			m.span.giveBackDraining(uint8(bits.TrailingZeros64(mask)))
+		}
+		all = all && m.span.decided.Load()&m.mask == m.mask
+	}
+	return all
+}
+
 // split is the origin of the messages made by one Split.
 type split struct {
 	parent    slot
@@ -64,6 +78,11 @@ type split struct {
 }
 
 func (p *split) each(_ int, yield func(slot) bool) bool { return p.parent.each(yield) }
+
+// A child is returned only together with all of its parent's records.
+func (p *split) giveBackDraining(int) (all bool) {
+	return p.parent.each(func(root slot) bool { return root.span.owner.draining.Load() })
+}
 
 func (p *split) decided(n int, v verdict, err error) {
 	switch v {

@@ -37,16 +37,17 @@ func (r *run) revoked(ev *Revoked) {
 	}
 	for _, s := range ev.states {
 		if p := r.progress[s.Epoch]; p != nil {
-			p.draining.Store(true)
+			p.beginDrain()
 			d.epochs = append(d.epochs, p)
 		}
 	}
+	r.lane.drainBegins()
 	// The next owner reads what was not begun: no duplicate, a short drain.
 	r.lane.dropQueued(func(p *progress) bool { return slices.Contains(d.epochs, p) })
 	if d.last {
 		r.lane.requestFinish()
 	} else {
-		r.lane.requestFlush()
+		r.lane.requestFlush(d.epochs...)
 	}
 	r.drains = append(r.drains, d)
 }
@@ -151,8 +152,9 @@ func (r *run) stop() {
 	r.stoppedAt = time.Now()
 	r.stopBy = r.stoppedAt.Add(r.config.drainTimeout)
 	for _, p := range r.progress {
-		p.draining.Store(true)
+		p.beginDrain()
 	}
+	r.lane.drainBegins()
 	r.lane.dropQueued(func(*progress) bool { return true })
 	r.consumer.Drain(r.config.drainTimeout - r.reserve()/2)
 }

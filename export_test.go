@@ -10,9 +10,9 @@ import (
 // LaneRig drives a pipeline as a run does, but without a consumer: through
 // spans, a lane on its goroutine and the watermark of one epoch.
 type LaneRig struct {
-	lane     *Lane
+	lane     *recordLane
 	tracker  tracker
-	progress progress
+	progress *progress
 	woken    chan struct{}
 	misused  chan error
 }
@@ -29,14 +29,9 @@ func NewLaneRig(pipeline Strategy[*kgo.Record]) *LaneRig {
 	r.tracker.rejected = func(_ *span, _ int, err error) { r.misuse(err) }
 	r.tracker.misused = r.misuse
 	r.tracker.watched.Store(true)
-	r.lane = newLane(pipeline, &r.tracker)
-	ctx := context.WithValue(context.Background(), laneKey{}, r.lane)
-	r.progress = progress{
-		state:     &epochState{Epoch: Epoch{Partition{"events", 0}, 1}, ctx: ctx},
-		run:       &r.tracker,
-		ctx:       ctx,
-		committed: -1,
-	}
+	r.lane = newRecordLane(pipeline, &r.tracker)
+	state := &epochState{Epoch: Epoch{Partition{"events", 0}, 1}, ctx: context.Background()}
+	r.progress = newProgress(state, &r.tracker, &r.lane.Lane)
 	go r.lane.serve()
 	return r
 }

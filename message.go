@@ -75,6 +75,17 @@ func (m Message[T]) Return() {
 	}
 }
 
+// ReturnIfDraining returns what of the message may be returned: of a joined
+// message, the members whose epoch is being drained. It reports whether the
+// message is settled now. Steps that try again and again call it when
+// Draining says so.
+func (m Message[T]) ReturnIfDraining() (settled bool) {
+	if m.span != nil {
+		m.span.giveBackDraining(m.index)
+	}
+	return m.Settled()
+}
+
 // Settled reports whether the message has its verdict.
 func (m Message[T]) Settled() bool {
 	return m.span != nil && m.span.decided.Load()&(1<<m.index) != 0
@@ -113,6 +124,24 @@ func (m Message[T]) Records() iter.Seq[*kgo.Record] {
 		if m.span != nil {
 			slot{m.span, m.index}.each(func(s slot) bool { return yield(s.span.records[s.index]) })
 		}
+	}
+}
+
+// Epochs yields the epochs of the records that the message came from, one for
+// each run of records of the same epoch.
+func (m Message[T]) Epochs() iter.Seq[Epoch] {
+	return func(yield func(Epoch) bool) {
+		if m.span == nil {
+			return
+		}
+		var last *progress
+		slot{m.span, m.index}.each(func(s slot) bool {
+			if s.span.owner == last {
+				return true
+			}
+			last = s.span.owner
+			return yield(last.state.Epoch)
+		})
 	}
 }
 

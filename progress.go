@@ -30,9 +30,10 @@ type progress struct {
 
 	stop func() bool // of what ends ctx with the lane
 
-	unsettled  atomic.Int64 // spans with something pending
-	draining   atomic.Bool  // whether messages may be returned
-	exceptions sync.Mutex   // see span.except
+	unsettled  atomic.Int64  // spans with something pending
+	draining   atomic.Bool   // whether messages may be returned
+	drains     chan struct{} // closed when draining begins
+	exceptions sync.Mutex    // see span.except
 }
 
 // tracker is what all epochs of a run share.
@@ -42,6 +43,38 @@ type tracker struct {
 	wake     func()       // wakes the run loop; never blocks
 	rejected func(s *span, index int, err error)
 	misused  func(error) // a step broke the rules of verdicts
+}
+
+func newProgress(state *epochState, run *tracker, lane *Lane) *progress {
+	p := &progress{state: state, run: run, committed: -1, drains: make(chan struct{})}
+	ctx, cancel := context.WithCancelCause(epochContext{state.ctx, p, lane})
+	p.ctx = ctx
+	p.stop = context.AfterFunc(lane.ctx, func() { cancel(context.Cause(lane.ctx)) })
+	return p
+}
+
+// epochContext is an epoch's context with its lane in it.
+type epochContext struct {
+	context.Context
+	progress *progress
+	lane     *Lane
+}
+
+func (c epochContext) Value(key any) any {
+	switch key.(type) {
+	case laneKey:
+		return c.lane
+	case epochKey:
+		return c.progress
+	}
+	return c.Context.Value(key)
+}
+
+// beginDrain lets messages be returned from here on.
+func (p *progress) beginDrain() {
+	if p.draining.CompareAndSwap(false, true) {
+		close(p.drains)
+	}
 }
 
 // append adds a fetched slice of records, as spans; next is the position behind

@@ -17,7 +17,7 @@ type run struct {
 	consumer *Consumer
 	config   processorConfig
 	log      *slog.Logger
-	lane     *Lane
+	lane     *recordLane
 	tracker  tracker
 	progress map[Epoch]*progress
 	drains   []*drain
@@ -55,7 +55,7 @@ func newRun(p *Processor) *run {
 		r.post(func() { r.fail(r.rejection(s, index, err)) })
 	}
 	r.tracker.misused = func(err error) { r.post(func() { r.fail(err) }) }
-	r.lane = newLane(p.pipeline, &r.tracker)
+	r.lane = newRecordLane(p.pipeline, &r.tracker)
 	return r
 }
 
@@ -149,14 +149,7 @@ func (r *run) handle(ev Event) {
 
 func (r *run) assigned(ev *Assigned) {
 	for _, s := range ev.states {
-		ctx, cancel := context.WithCancelCause(context.WithValue(s.ctx, laneKey{}, r.lane))
-		r.progress[s.Epoch] = &progress{
-			state:     s,
-			run:       &r.tracker,
-			ctx:       ctx,
-			stop:      context.AfterFunc(r.lane.ctx, func() { cancel(context.Cause(r.lane.ctx)) }),
-			committed: -1,
-		}
+		r.progress[s.Epoch] = newProgress(s, &r.tracker, &r.lane.Lane)
 		r.log.Info(logAssigned, epochAttrs(s.Epoch)...)
 	}
 }

@@ -82,6 +82,19 @@ func (s *span) giveBack(mask uint64) {
 	}
 }
 
+// giveBackDraining is giveBack for a message, or the part of it, whose epoch is
+// being drained.
+func (s *span) giveBackDraining(index uint8) {
+	switch {
+	case s.from != nil:
+		if s.from.giveBackDraining(int(index)) {
+			s.giveBack(1 << index)
+		}
+	case s.owner.draining.Load():
+		s.giveBack(1 << index)
+	}
+}
+
 // reject gives the verdict Reject to a message that has none.
 func (s *span) reject(index uint8, err error) {
 	if s.from != nil {

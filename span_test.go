@@ -27,8 +27,8 @@ func (m *model) watermark() (int64, bool) {
 	return m.offsets[len(m.offsets)-1] + 1, true
 }
 
-// newProgress makes an epoch's progress outside of a run.
-func newProgress() (*progress, *tracker) {
+// testProgress makes an epoch's progress outside of a run.
+func testProgress() (*progress, *tracker) {
 	run := &tracker{wake: func() {}}
 	run.rejected = func(*span, int, error) {}
 	run.misused = func(error) {}
@@ -50,7 +50,7 @@ func messagesOf(spans []span) (msgs []Message[*kgo.Record]) {
 
 // run plays a script of bytes on an epoch and on the model.
 func playProgress(t *testing.T, script []byte) {
-	p, run := newProgress()
+	p, run := testProgress()
 	m := model{done: make(map[int64]bool)}
 	verdicts := make(map[int64]bool)
 	var msgs []Message[*kgo.Record]
@@ -161,7 +161,7 @@ func TestProgressAgainstTheModel(t *testing.T) {
 // them does.
 func TestTheFirstVerdictStands(t *testing.T) {
 	for range 200 {
-		p, run := newProgress()
+		p, run := testProgress()
 		var rejections sync.Map
 		run.rejected = func(s *span, i int, err error) { rejections.Store(s.records[i].Offset, err) }
 		p.draining.Store(true)
@@ -219,7 +219,7 @@ func TestSplitVerdicts(t *testing.T) {
 		{"twice the same", []func(Message[int]){Message[int].Ack, func(Message[int]) {}}, "pending"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			p, run := newProgress()
+			p, run := testProgress()
 			p.draining.Store(true)
 			var why error
 			run.rejected = func(_ *span, _ int, err error) { why = err }
@@ -247,7 +247,7 @@ func TestSplitVerdicts(t *testing.T) {
 			}
 		})
 	}
-	p, _ := newProgress()
+	p, _ := testProgress()
 	m := messagesOf(appendTo(p, []*kgo.Record{{Offset: 5}}))[0]
 	if Split(m, []int(nil)); !m.Settled() {
 		t.Error("a message that was split into nothing is not acked")
@@ -255,7 +255,7 @@ func TestSplitVerdicts(t *testing.T) {
 }
 
 func TestSplitIntoMany(t *testing.T) {
-	p, _ := newProgress()
+	p, _ := testProgress()
 	m := messagesOf(appendTo(p, []*kgo.Record{{Offset: 5}}))[0]
 	children := Split(m, make([]int, 1000))
 	for i, c := range children {
@@ -298,7 +298,7 @@ func TestMessagesWithoutARecord(t *testing.T) {
 }
 
 func TestJoinLeadsBackToAllRecords(t *testing.T) {
-	p, _ := newProgress()
+	p, _ := testProgress()
 	msgs := messagesOf(appendTo(p, []*kgo.Record{{Offset: 5}, {Offset: 6}, {Offset: 7}}))
 	joined := Join("x", []Message[*kgo.Record]{msgs[0], msgs[2]})
 	var offsets []int64

@@ -18,7 +18,7 @@ import (
 func Batch[T any](size int, wait time.Duration, next arroyo.Strategy[[]arroyo.Message[T]], opts ...Option) arroyo.Strategy[T] {
 	require("Batch", "the next step is nil", next != nil)
 	s := &batch[T]{next: next}
-	s.collector = newCollector("Batch", configure("Batch", nil, opts).name, size, wait, s.handOn)
+	s.collector = newCollector("Batch", configure("Batch", nil, opts).step, size, wait, s.handOn)
 	return s
 }
 
@@ -52,7 +52,7 @@ func (s *batch[T]) Close(ctx context.Context) error {
 func ForEachBatch[T any](size int, wait time.Duration, f func(context.Context, []arroyo.Message[T]) error, opts ...Option) arroyo.Strategy[T] {
 	require("ForEachBatch", "the function is nil", f != nil)
 	s := &forEachBatch[T]{f: f}
-	s.collector = newCollector("ForEachBatch", configure("ForEachBatch", f, opts).name, size, wait, s.call)
+	s.collector = newCollector("ForEachBatch", configure("ForEachBatch", f, opts).step, size, wait, s.call)
 	return s
 }
 
@@ -62,17 +62,17 @@ type forEachBatch[T any] struct {
 }
 
 func (s *forEachBatch[T]) call(ctx context.Context, rows []arroyo.Message[T]) (err error) {
-	arroyo.LaneOf(ctx).At(&s.name)
+	s.step.Enter(ctx, len(rows))
 	first := rows[0]
 	defer func() {
 		if v := recover(); v != nil {
-			err = panicked(s.name, first, v)
+			err = panicked(s.step, first, v)
 		}
 	}()
 	// The slice is f's to change, so it does not tell afterwards what was in it.
 	all := arroyo.Join(struct{}{}, rows)
 	if err := s.f(ctx, rows); err != nil {
-		return settleFailed(s.name, all, err)
+		return settleFailed(s.step, all, err)
 	}
 	all.Ack()
 	return nil
@@ -87,7 +87,7 @@ func (s *forEachBatch[T]) Close(context.Context) error {
 
 // collector holds messages back until there is a batch.
 type collector[T any] struct {
-	name string
+	step *arroyo.Step
 	size int
 	wait time.Duration
 	emit func(context.Context, []arroyo.Message[T]) error
@@ -97,10 +97,10 @@ type collector[T any] struct {
 	stop    func() // of the timer that runs since the first member
 }
 
-func newCollector[T any](kind, name string, size int, wait time.Duration, emit func(context.Context, []arroyo.Message[T]) error) *collector[T] {
+func newCollector[T any](kind string, step *arroyo.Step, size int, wait time.Duration, emit func(context.Context, []arroyo.Message[T]) error) *collector[T] {
 	require(kind, fmt.Sprintf("a size of %d is not positive", size), size > 0)
 	require(kind, fmt.Sprintf("a wait of %v is not positive", wait), wait > 0)
-	return &collector[T]{name: name, size: size, wait: wait, emit: emit}
+	return &collector[T]{step: step, size: size, wait: wait, emit: emit}
 }
 
 func (c *collector[T]) Submit(ctx context.Context, msgs []arroyo.Message[T]) error {

@@ -13,21 +13,21 @@ func Filter[T any](keep func(arroyo.Message[T]) bool, next arroyo.Strategy[T], o
 	require("Filter", "the next step is nil", next != nil)
 	return &filter[T]{
 		Forward: arroyo.ForwardTo(next),
-		name:    configure("Filter", keep, opts).name,
+		step:    configure("Filter", keep, opts).step,
 		keep:    keep,
 	}
 }
 
 type filter[T any] struct {
 	arroyo.Forward[T]
-	name    string
+	step    *arroyo.Step
 	keep    func(arroyo.Message[T]) bool
 	kept    []arroyo.Message[T] // both kept for their memory
 	dropped []arroyo.Message[T]
 }
 
 func (s *filter[T]) Submit(ctx context.Context, msgs []arroyo.Message[T]) error {
-	arroyo.LaneOf(ctx).At(&s.name)
+	s.step.Enter(ctx, len(msgs))
 	kept, err := s.split(msgs)
 	if err == nil {
 		arroyo.AckAll(s.dropped)
@@ -46,7 +46,7 @@ func (s *filter[T]) split(msgs []arroyo.Message[T]) (kept []arroyo.Message[T], e
 	at := 0
 	defer func() {
 		if v := recover(); v != nil {
-			err = panicked(s.name, msgs[at], v)
+			err = panicked(s.step, msgs[at], v)
 		}
 	}()
 	from := 0 // start of the run of kept messages that ends at i

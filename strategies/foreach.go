@@ -10,20 +10,20 @@ import (
 // is done with.
 func ForEach[T any](f func(context.Context, arroyo.Message[T]) error, opts ...Option) arroyo.Strategy[T] {
 	require("ForEach", "the function is nil", f != nil)
-	return &forEach[T]{name: configure("ForEach", f, opts).name, f: f}
+	return &forEach[T]{step: configure("ForEach", f, opts).step, f: f}
 }
 
 type forEach[T any] struct {
-	name string
+	step *arroyo.Step
 	f    func(context.Context, arroyo.Message[T]) error
 }
 
 func (s *forEach[T]) Submit(ctx context.Context, msgs []arroyo.Message[T]) (err error) {
-	arroyo.LaneOf(ctx).At(&s.name)
+	s.step.Enter(ctx, len(msgs))
 	i := 0
 	defer func() {
 		if v := recover(); v != nil {
-			err = panicked(s.name, msgs[i], v)
+			err = panicked(s.step, msgs[i], v)
 		}
 	}()
 	for ; i < len(msgs); i++ {
@@ -32,7 +32,7 @@ func (s *forEach[T]) Submit(ctx context.Context, msgs []arroyo.Message[T]) (err 
 			continue
 		}
 		if err := s.f(ctx, *m); err != nil {
-			if err := settleFailed(s.name, *m, err); err != nil {
+			if err := settleFailed(s.step, *m, err); err != nil {
 				return err
 			}
 			continue

@@ -5,12 +5,17 @@ import (
 	"reflect"
 	"runtime"
 	"strings"
+
+	"github.com/arroyo-go/arroyo"
 )
 
 // Option configures a step.
 type Option func(*config)
 
-type config struct{ name string }
+type config struct {
+	name string
+	step *arroyo.Step
+}
 
 // Name names the step in errors and logs. Defaults to the step's kind and its
 // function's name, as in "RunTask(orders.decode)".
@@ -29,6 +34,7 @@ func configure(kind string, f any, opts []Option) config {
 	for _, opt := range opts {
 		opt(&c)
 	}
+	c.step = arroyo.NewStep(c.name)
 	return c
 }
 

@@ -11,21 +11,21 @@ func RunTask[In, Out any](task func(context.Context, arroyo.Message[In]) (Out, e
 	require("RunTask", "the task is nil", task != nil)
 	require("RunTask", "the next step is nil", next != nil)
 	return &runTask[In, Out]{
-		name: configure("RunTask", task, opts).name,
+		step: configure("RunTask", task, opts).step,
 		task: task,
 		next: next,
 	}
 }
 
 type runTask[In, Out any] struct {
-	name string
+	step *arroyo.Step
 	task func(context.Context, arroyo.Message[In]) (Out, error)
 	next arroyo.Strategy[Out]
 	out  []arroyo.Message[Out] // kept for its memory
 }
 
 func (s *runTask[In, Out]) Submit(ctx context.Context, msgs []arroyo.Message[In]) error {
-	arroyo.LaneOf(ctx).At(&s.name)
+	s.step.Enter(ctx, len(msgs))
 	if cap(s.out) < len(msgs) {
 		s.out = make([]arroyo.Message[Out], len(msgs))
 	}
@@ -41,7 +41,7 @@ func (s *runTask[In, Out]) tasks(ctx context.Context, msgs []arroyo.Message[In],
 	at := 0
 	defer func() {
 		if v := recover(); v != nil {
-			err = panicked(s.name, msgs[at], v)
+			err = panicked(s.step, msgs[at], v)
 		}
 	}()
 	n := 0
@@ -53,7 +53,7 @@ func (s *runTask[In, Out]) tasks(ctx context.Context, msgs []arroyo.Message[In],
 		}
 		result, err := s.task(ctx, *m)
 		if err != nil {
-			if err := settleFailed(s.name, *m, err); err != nil {
+			if err := settleFailed(s.step, *m, err); err != nil {
 				return nil, err
 			}
 			continue
