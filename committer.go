@@ -1,9 +1,27 @@
 package arroyo
 
+import (
+	"context"
+	"time"
+)
+
+// recommitAfter is how long an offset that does not move may go without being
+// committed again. Brokers forget offsets after offsets.retention.minutes:
+// since Kafka 2.1 only those of groups without members (KIP-211), but before
+// that, those that were not committed for so long.
+const recommitAfter = time.Hour
+
 // commitSettled starts a commit of what was settled since the last one.
-func (r *run) commitSettled() {
+func (r *run) commitSettled(now time.Time) {
+	r.commitAt = now.Add(r.config.commitInterval)
 	if r.commits || r.stopping {
+		if r.config.commitEvery > 0 {
+			r.tracker.commitAt.Store(r.tracker.settled.Load() + int64(r.config.commitEvery))
+		}
 		return
+	}
+	if r.config.commitEvery > 0 {
+		r.tracker.commitAt.Store(r.tracker.settled.Load() + int64(r.config.commitEvery))
 	}
 	epochs := make([]*progress, 0, len(r.progress))
 	for _, p := range r.progress {
@@ -11,38 +29,53 @@ func (r *run) commitSettled() {
 			epochs = append(epochs, p)
 		}
 	}
-	offsets := r.toCommit(epochs)
+	offsets := r.toCommit(epochs, now)
 	if len(offsets) == 0 {
 		return
 	}
 	r.commits = true
 	r.commit.start(func() {
-		err := r.consumer.commit(r.ctx, offsets, false)
-		r.post(func() {
-			r.commits = false
-			if failing := err != nil; failing != r.failing {
-				r.failing = failing
-				if failing {
-					r.log.Warn("commit failed; the next one includes its offsets", "error", err)
-				} else {
-					r.log.Info("commits succeed again")
-				}
-			}
-			if err != nil {
-				return
-			}
-			for s, at := range offsets {
-				if p := r.progress[s.Epoch]; p != nil {
-					p.committed = max(p.committed, at.offset)
-				}
-			}
-		})
+		err := r.sendCommit(r.ctx, offsets)
+		r.post(func() { r.committed(offsets, err) })
 	})
+}
+
+// sendCommit commits. It runs on a goroutine of its own.
+func (r *run) sendCommit(ctx context.Context, offsets map[*epochState]position) error {
+	began := time.Now()
+	err := r.consumer.commit(ctx, offsets, false)
+	if len(offsets) > 0 {
+		r.post(func() { r.config.hooks.committed(offsets, time.Since(began), err) })
+	}
+	return err
+}
+
+// committed notes how a periodic commit went.
+func (r *run) committed(offsets map[*epochState]position, err error) {
+	r.commits = false
+	switch {
+	case err != nil && r.failing == nil:
+		r.failedAt = time.Now()
+		r.log.Warn("commit failed; the next one includes its offsets", "error", err)
+	case err == nil && r.failing != nil:
+		r.log.Info("commits succeed again")
+	}
+	r.failing = err
+	if err != nil {
+		return
+	}
+	now := time.Now()
+	for s, at := range offsets {
+		if p := r.progress[s.Epoch]; p != nil {
+			p.committed = max(p.committed, at.offset)
+			p.committedAt = now
+		}
+	}
 }
 
 // toCommit returns the watermarks that moved. While an older commit may be under
 // way, the others are committed again as well, so that it cannot stand.
-func (r *run) toCommit(epochs []*progress) map[*epochState]position {
+func (r *run) toCommit(epochs []*progress, now time.Time) map[*epochState]position {
 	offsets := make(map[*epochState]position)
 	again := r.consumer.lease.commitUnsure()
 	for _, p := range epochs {
@@ -50,6 +83,15 @@ func (r *run) toCommit(epochs []*progress) map[*epochState]position {
 		moved := again || p.watermark.offset > p.committed
 		if p.known && moved && !p.state.fenced.Load() {
 			offsets[p.state] = p.watermark
+			continue
+		}
+		if now.Sub(p.committedAt) < recommitAfter || p.state.fenced.Load() {
+			continue
+		}
+		if p.known {
+			offsets[p.state] = p.watermark
+		} else if at, ok := r.consumer.startOf(p.state); ok {
+			offsets[p.state] = at
 		}
 	}
 	return offsets

@@ -3,6 +3,8 @@ package arroyo
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"maps"
 	"slices"
 	"time"
 )
@@ -10,6 +12,7 @@ import (
 // drain is the way of some epochs from Revoked to its release.
 type drain struct {
 	epochs   []*progress
+	settled  int // how many of them, from the first on, have nothing left to do
 	began    time.Time
 	deadline time.Time // of the work
 	fencedAt time.Time // when the consumer stops waiting for the release
@@ -35,21 +38,37 @@ func (r *run) revoked(ev *Revoked) {
 	if latest := ev.Deadline.Add(-r.reserve() / 2); latest.Before(d.deadline) {
 		d.deadline = latest
 	}
+	if r.hurry {
+		d.deadline = now
+	}
 	for _, s := range ev.states {
 		if p := r.progress[s.Epoch]; p != nil {
+			delete(r.full, p)
 			p.beginDrain()
 			d.epochs = append(d.epochs, p)
 		}
 	}
-	r.lane.drainBegins()
-	// The next owner reads what was not begun: no duplicate, a short drain.
-	r.lane.dropQueued(func(p *progress) bool { return slices.Contains(d.epochs, p) })
-	if d.last {
-		r.lane.requestFinish()
+	if r.shared == nil {
+		for _, p := range d.epochs {
+			r.drainLane(p.lane)
+			p.lane.requestFinish()
+		}
 	} else {
-		r.lane.requestFlush(d.epochs...)
+		r.drainLane(r.shared)
+		if d.last {
+			r.shared.requestFinish()
+		} else if len(d.epochs) > 0 {
+			r.shared.requestFlush(d.epochs...)
+		}
 	}
 	r.drains = append(r.drains, d)
+}
+
+// drainLane drops what is queued and was never submitted of the epochs that are
+// being drained: the next owner reads it. No duplicate, and a short drain.
+func (r *run) drainLane(l *recordLane) {
+	l.drainBegins()
+	l.dropQueued(func(p *progress) bool { return p.draining.Load() })
 }
 
 func (r *run) serveDrains(now time.Time) {
@@ -57,15 +76,8 @@ func (r *run) serveDrains(now time.Time) {
 		if d.finished {
 			continue
 		}
-		settled := !slices.ContainsFunc(d.epochs, func(p *progress) bool {
-			return p.unsettled.Load() > 0 && !p.state.fenced.Load()
-		})
-		if d.last {
-			// Close may hand on, or return, what Flush could not.
-			settled = r.lane.ended()
-		}
 		late := !now.Before(d.deadline)
-		if !settled && !late && !r.lane.ended() {
+		if !late && !r.drained(d) {
 			continue
 		}
 		d.finished = true
@@ -76,14 +88,33 @@ func (r *run) serveDrains(now time.Time) {
 	}
 }
 
+// drained reports whether nothing is left to do for a drain.
+func (r *run) drained(d *drain) bool {
+	if d.last && r.shared != nil {
+		// Close may hand on, or return, what Flush could not.
+		return r.shared.ended()
+	}
+	// What is done stays done, so each is looked at once.
+	for ; d.settled < len(d.epochs); d.settled++ {
+		p := d.epochs[d.settled]
+		switch {
+		case p.state.fenced.Load(), p.lane.ended(), r.isWaiting(p):
+		case r.shared != nil && p.unsettled.Load() == 0:
+		default:
+			return false
+		}
+	}
+	return true
+}
+
 // commitDrained commits the settled prefix of a drain's epochs, releases it
 // and forgets the epochs.
 func (r *run) commitDrained(d *drain) {
-	offsets := r.toCommit(d.epochs)
+	offsets := r.toCommit(d.epochs, time.Now())
 	ctx, cancel := context.WithDeadline(r.ctx, d.fencedAt)
 	r.commit.start(func() {
 		defer cancel()
-		err := r.consumer.commit(ctx, offsets, false)
+		err := r.sendCommit(ctx, offsets)
 		r.post(func() {
 			r.drains = slices.DeleteFunc(r.drains, func(o *drain) bool { return o == d })
 			if err != nil {
@@ -92,16 +123,16 @@ func (r *run) commitDrained(d *drain) {
 					r.failure = err
 				}
 			}
+			var released []Epoch
 			for _, p := range d.epochs {
 				if r.progress[p.state.Epoch] == p {
+					released = append(released, p.state.Epoch)
 					r.forget(p)
-					attrs := append(epochAttrs(p.state.Epoch), "drained_in", time.Since(d.began))
-					if p.known {
-						attrs = append(attrs, "offset", p.watermark.offset)
-					}
-					r.log.Info(logRevoked, attrs...)
 				}
 			}
+			took := time.Since(d.began)
+			r.logEpochs(slog.LevelInfo, "partitions revoked", released, "drained_in", took)
+			r.config.hooks.revoked(released, took)
 			d.release()
 		})
 	})
@@ -118,10 +149,11 @@ func (r *run) abandon(d *drain) {
 		}
 		records += n
 		partitions = append(partitions, p.state.Partition)
-		offset, _ := p.oldest()
+		offset, _, _ := p.oldest()
 		r.log.Warn("drain is past its deadline; the next owner goes on here",
-			append(epochAttrs(p.state.Epoch), "offset", offset, "unsettled", n, "step", r.lane.stepName())...)
+			append(epochAttrs(p.state.Epoch), "offset", offset, "unsettled", n, "step", p.lane.stepName())...)
 	}
+	r.left += int64(records)
 	if !d.last {
 		return
 	}
@@ -129,9 +161,34 @@ func (r *run) abandon(d *drain) {
 		left := r.unclean()
 		left.Records, left.Partitions = records, partitions
 	}
-	if !r.lane.ended() {
-		r.lane.abandon(ErrAbandoned)
+	r.abandonLanes()
+}
+
+func (r *run) abandonLanes() {
+	for l := range r.lanes {
+		if !l.ended() {
+			l.abandon(ErrAbandoned)
+		}
 	}
+}
+
+// abandonNow makes everything that is being drained be past its deadline.
+func (r *run) abandonNow(now time.Time) {
+	if r.hurry {
+		return
+	}
+	r.hurry = true
+	r.stopBy = minTime(r.stopBy, now.Add(r.reserve()))
+	for _, d := range r.drains {
+		d.deadline = minTime(d.deadline, now)
+	}
+}
+
+func minTime(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // unclean returns the error that says what the last drain left.
@@ -154,45 +211,83 @@ func (r *run) stop() {
 	for _, p := range r.progress {
 		p.beginDrain()
 	}
-	r.lane.drainBegins()
-	r.lane.dropQueued(func(*progress) bool { return true })
+	for l := range r.lanes {
+		r.drainLane(l)
+	}
+	for _, w := range r.waits {
+		r.drainLane(w.lane)
+	}
 	r.consumer.Drain(r.config.drainTimeout - r.reserve()/2)
 }
 
 // abandonRest is for a run that is past its end.
 func (r *run) abandonRest() {
-	if !r.lane.ended() {
-		d := &drain{began: r.stoppedAt, last: true}
-		for _, p := range r.progress {
+	d := &drain{began: r.stoppedAt, last: true}
+	for _, p := range r.progress {
+		if !p.lane.ended() {
 			d.epochs = append(d.epochs, p)
 		}
-		r.abandon(d)
 	}
+	r.abandon(d)
 }
 
 // abandonGrace is what user code gets to return once its context has ended.
 const abandonGrace = 100 * time.Millisecond
 
-// end waits for the lane, as long as there is time, and says how it all went.
+// end waits for the lanes, as long as there is time, and says how it all went.
 func (r *run) end() error {
-	r.lane.requestFinish()
-	if !waitFor(context.Background(), r.lane.done, time.Until(r.stopBy)) {
+	lanes := slices.Collect(maps.Keys(r.lanes))
+	for _, l := range lanes {
+		l.requestFinish()
+	}
+	stopBy := r.stopBy
+	if r.hurry {
+		stopBy = time.Now()
+	}
+	if !waitForLanes(lanes, time.Until(stopBy)) {
 		r.abandonRest()
-		if !waitFor(context.Background(), r.lane.done, abandonGrace) {
-			r.unclean().Step = r.lane.stepName()
+		if !waitForLanes(lanes, abandonGrace) {
+			for _, l := range lanes {
+				if !l.ended() {
+					r.unclean().Step = l.stepName()
+				}
+			}
 		}
 	}
-	r.consumer.close(leaveGrace)
-	if err := r.lane.failure(); err != nil && r.failure == nil {
-		r.failure = err
+	for _, w := range r.waits {
+		w.lane.dismiss()
 	}
+	r.consumer.close(leaveGrace)
+	r.runPosted()
+	for _, l := range lanes {
+		if err := l.failure(); err != nil && r.failure == nil {
+			r.failure = err
+		}
+	}
+	var err error
 	switch {
 	case r.failure != nil && r.abandoned != nil:
-		return errors.Join(r.failure, r.abandoned)
+		err = errors.Join(r.failure, r.abandoned)
 	case r.failure != nil:
-		return r.failure
+		err = r.failure
 	case r.abandoned != nil:
-		return r.abandoned
+		err = r.abandoned
 	}
-	return nil
+	r.close(err)
+	return err
+}
+
+// waitForLanes waits until all lanes have ended; it reports false if they do
+// not within d.
+func waitForLanes(lanes []*recordLane, d time.Duration) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	defer cancel()
+	for _, l := range lanes {
+		select {
+		case <-l.done:
+		case <-ctx.Done():
+			return l.ended()
+		}
+	}
+	return true
 }

@@ -184,13 +184,16 @@ func (e *OffsetOutOfRangeError) Unwrap() error { return e.Err }
 type StepError struct {
 	Step   string // the step's name
 	Epoch  Epoch  // zero when the step worked for no one partition
-	Offset int64  // of the record; of a batch, the first one's
+	Offset int64  // of the record; of a batch, the first one's; -1: of none
 	Err    error
 }
 
 func (e *StepError) Error() string {
 	if e.Epoch == (Epoch{}) {
 		return fmt.Sprintf("arroyo: step %s: %v", e.Step, e.Err)
+	}
+	if e.Offset < 0 {
+		return fmt.Sprintf("arroyo: step %s at %s: %v", e.Step, e.Epoch.Partition, e.Err)
 	}
 	return fmt.Sprintf("arroyo: step %s at %s offset %d: %v", e.Step, e.Epoch.Partition, e.Offset, e.Err)
 }
@@ -205,6 +208,19 @@ func NewStepError[T any](step string, m Message[T], err error) *StepError {
 		e.Offset = r.Offset
 	}
 	return e
+}
+
+// StuckError ends a run to which a partition came back while a call of user code
+// for its assignment before was still going on, and did not return.
+type StuckError struct {
+	Step      string // whose call has not returned
+	Partition Partition
+	After     time.Duration // since the partition came back
+}
+
+func (e *StuckError) Error() string {
+	return fmt.Sprintf("arroyo: %s came back %v ago and cannot go on, because a call of step %s for its last assignment has not returned: let its function honour its context",
+		e.Partition, e.After, e.Step)
 }
 
 // PanicError is a panic of user code.

@@ -3,6 +3,7 @@ package arroyo
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -29,9 +30,15 @@ func NewLaneRig(pipeline Strategy[*kgo.Record]) *LaneRig {
 	r.tracker.rejected = func(_ *span, _ int, err error) { r.misuse(err) }
 	r.tracker.misused = r.misuse
 	r.tracker.watched.Store(true)
-	r.lane = newRecordLane(pipeline, &r.tracker)
+	r.tracker.spanSize = spanSize
+	r.lane = newRecordLane(&r.tracker.watched, laneEvents{
+		wake:   r.tracker.wake,
+		failed: func(error) { r.tracker.wake() },
+		ended:  func(*recordLane) { r.tracker.wake() },
+	})
+	r.lane.build = func() (Strategy[*kgo.Record], error) { return pipeline, nil }
 	state := &epochState{Epoch: Epoch{Partition{"events", 0}, 1}, ctx: context.Background()}
-	r.progress = newProgress(state, &r.tracker, &r.lane.Lane)
+	r.progress = newProgress(state, &r.tracker, r.lane)
 	go r.lane.serve()
 	return r
 }
@@ -48,7 +55,7 @@ func (r *LaneRig) misuse(err error) {
 // them are settled. It returns the watermark.
 func (r *LaneRig) Process(records []*kgo.Record) (int64, error) {
 	last := records[len(records)-1]
-	r.lane.enqueue(r.progress.append(records, position{last.Offset + 1, last.LeaderEpoch}))
+	r.lane.enqueue(r.progress.append(records, position{last.Offset + 1, last.LeaderEpoch}, time.Now()))
 	for r.tracker.inFlight.Load() > 0 {
 		<-r.woken
 		select {

@@ -19,6 +19,7 @@ type Lane struct {
 	failed  func(error) // takes a failure of what the lane runs
 	helpers *goroutines // shared with its forks
 	parent  *Lane       // of a fork
+	of      Epoch       // of a lane that serves one epoch
 	wake    chan struct{}
 	step    atomic.Pointer[Step] // the one that works now, or did last
 	busy    atomic.Bool          // inside a step
@@ -104,7 +105,7 @@ func (l *Lane) Go(f func(ctx context.Context) error) {
 // own to call them. That goroutine, one started with Go, calls Serve. The fork
 // fails and is abandoned together with l.
 func (l *Lane) Fork() *Lane {
-	f := &Lane{parent: l}
+	f := &Lane{parent: l, of: l.of}
 	f.init(l.ctx, l.failed, l.helpers)
 	l.mu.Lock()
 	l.forks = append(l.forks, f)
@@ -254,7 +255,7 @@ func (l *Lane) located(err error, about *span) error {
 	if errors.As(err, &located) {
 		return err
 	}
-	located = &StepError{Step: l.stepName(), Offset: -1, Err: err}
+	located = &StepError{Step: l.stepName(), Epoch: l.of, Offset: -1, Err: err}
 	if about != nil {
 		located.Epoch = about.owner.state.Epoch
 		located.Offset = about.records[0].Offset

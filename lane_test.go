@@ -3,6 +3,7 @@ package arroyo
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -26,7 +27,7 @@ func TestI9QueueDoesNotGrow(t *testing.T) {
 	r := NewLaneRig(g)
 	offset := int64(0)
 	add := func() {
-		r.lane.enqueue(r.progress.append([]*kgo.Record{{Offset: offset}}, position{offset + 1, -1}))
+		r.lane.enqueue(r.progress.append([]*kgo.Record{{Offset: offset}}, position{offset + 1, -1}, time.Time{}))
 		offset++
 	}
 	for range 10 {

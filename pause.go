@@ -9,6 +9,8 @@ const (
 	pausedForError                // it cannot be fetched; tried again after a while
 	pausedForPosition             // nobody knows yet where it goes on
 	pausedForStart                // its Assigned is not released yet
+	pausedForRoom                 // its queue is full
+	pausedForLane                 // user code of its last assignment has not returned
 )
 
 // Pause stops the flow of partitions: Poll returns no more of their records

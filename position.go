@@ -43,6 +43,20 @@ func (c *Consumer) Lag() map[Epoch]int64 {
 	return lag
 }
 
+// startOf returns where an epoch starts that nothing was read of.
+func (c *Consumer) startOf(s *epochState) (at position, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return s.fetched, s.started && s.fetched.offset >= 0
+}
+
+// flowOf returns an epoch's position, and why it does not flow.
+func (c *Consumer) flowOf(s *epochState) (offset int64, paused pauseReason) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return s.fetched.offset, s.paused
+}
+
 // yielded notes that a slice is about to be returned. Consumer.mu is held.
 func (c *Consumer) yielded(f *Fetched) {
 	s := f.state

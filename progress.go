@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -20,6 +21,7 @@ type position struct {
 type progress struct {
 	state *epochState
 	run   *tracker
+	lane  *recordLane
 	ctx   context.Context // the epoch's, with the lane in it
 
 	spans     []*span // oldest first, without the fully done ones at the front
@@ -30,7 +32,15 @@ type progress struct {
 
 	stop func() bool // of what ends ctx with the lane
 
+	// Of the run loop.
+	end         int64 // of the log, when it was fetched last; -1: unknown
+	room        room
+	stalled     bool
+	committedAt time.Time
+
 	unsettled  atomic.Int64  // spans with something pending
+	inFlight   atomic.Int64  // their records
+	bytes      atomic.Int64  // of these
 	draining   atomic.Bool   // whether messages may be returned
 	drains     chan struct{} // closed when draining begins
 	exceptions sync.Mutex    // see span.except
@@ -39,15 +49,19 @@ type progress struct {
 // tracker is what all epochs of a run share.
 type tracker struct {
 	inFlight atomic.Int64 // records of unsettled spans
-	watched  atomic.Bool  // whether the run loop waits for spans to settle
+	bytes    atomic.Int64 // of these
+	settled  atomic.Int64 // records of spans that were settled
+	commitAt atomic.Int64 // of settled: when a commit is due; 0: never
+	spanSize int          // how many records to put into a span, at most
+	watched  atomic.Bool  // whether the run loop waits for any span to settle
 	wake     func()       // wakes the run loop; never blocks
 	rejected func(s *span, index int, err error)
 	misused  func(error) // a step broke the rules of verdicts
 }
 
-func newProgress(state *epochState, run *tracker, lane *Lane) *progress {
-	p := &progress{state: state, run: run, committed: -1, drains: make(chan struct{})}
-	ctx, cancel := context.WithCancelCause(epochContext{state.ctx, p, lane})
+func newProgress(state *epochState, run *tracker, lane *recordLane) *progress {
+	p := &progress{state: state, run: run, lane: lane, committed: -1, end: -1, drains: make(chan struct{})}
+	ctx, cancel := context.WithCancelCause(epochContext{state.ctx, p, &lane.Lane})
 	p.ctx = ctx
 	p.stop = context.AfterFunc(lane.ctx, func() { cancel(context.Cause(lane.ctx)) })
 	return p
@@ -79,25 +93,49 @@ func (p *progress) beginDrain() {
 
 // append adds a fetched slice of records, as spans; next is the position behind
 // it, which control records may have moved beyond the last record.
-func (p *progress) append(records []*kgo.Record, next position) []span {
+func (p *progress) append(records []*kgo.Record, next position, now time.Time) []span {
 	if len(records) == 0 {
 		p.skip(next)
 		return nil
 	}
-	spans := make([]span, (len(records)+spanSize-1)/spanSize)
+	size := p.run.spanSize
+	spans := make([]span, (len(records)+size-1)/size)
+	bytes := 0
 	for i := range spans {
 		s := &spans[i]
-		s.records = records[i*spanSize : min((i+1)*spanSize, len(records))]
+		s.records = records[i*size : min((i+1)*size, len(records))]
 		s.init(len(s.records), &p.state.fenced)
 		s.owner = p
+		s.since = now
+		s.bytes = sizeOf(s.records)
+		bytes += s.bytes
 		last := s.records[len(s.records)-1]
 		s.next = position{last.Offset + 1, last.LeaderEpoch}
 		p.spans = append(p.spans, s)
 	}
 	spans[len(spans)-1].next = next
 	p.unsettled.Add(int64(len(spans)))
-	p.run.inFlight.Add(int64(len(records)))
+	p.count(len(records), bytes)
 	return spans
+}
+
+// count adds to what is in flight.
+func (p *progress) count(records, bytes int) {
+	p.inFlight.Add(int64(records))
+	p.bytes.Add(int64(bytes))
+	p.run.inFlight.Add(int64(records))
+	p.run.bytes.Add(int64(bytes))
+}
+
+// sizeOf returns how many bytes of keys, values and headers records have.
+func sizeOf(records []*kgo.Record) (n int) {
+	for _, r := range records {
+		n += len(r.Key) + len(r.Value)
+		for i := range r.Headers {
+			n += len(r.Headers[i].Key) + len(r.Headers[i].Value)
+		}
+	}
+	return n
 }
 
 // skip moves the end of what was seen over control records.
@@ -143,14 +181,15 @@ func (p *progress) pending() (n int) {
 	return n
 }
 
-// oldest returns the offset of the first record that is not settled.
-func (p *progress) oldest() (offset int64, ok bool) {
+// oldest returns the first record that is not settled, and since when it is
+// here.
+func (p *progress) oldest() (offset int64, since time.Time, ok bool) {
 	for _, s := range p.spans[p.head:] {
 		if s.pending() > 0 {
-			return s.records[s.done()].Offset, true
+			return s.records[s.done()].Offset, s.since, true
 		}
 	}
-	return 0, false
+	return 0, time.Time{}, false
 }
 
 // forget ends the accounting of an epoch that is over. Verdicts that come
@@ -160,15 +199,17 @@ func (p *progress) forget() {
 	for _, s := range p.spans[p.head:] {
 		if s.settled.CompareAndSwap(false, true) {
 			p.unsettled.Add(-1)
-			p.run.inFlight.Add(-int64(len(s.records)))
+			p.count(-len(s.records), -s.bytes)
 		}
 	}
 }
 
 func (p *progress) spanSettled(s *span) {
 	p.unsettled.Add(-1)
-	p.run.inFlight.Add(-int64(len(s.records)))
-	if p.run.watched.Load() {
+	p.count(-len(s.records), -s.bytes)
+	settled := p.run.settled.Add(int64(len(s.records)))
+	due := p.run.commitAt.Load()
+	if p.lane.watched.Load() || p.run.watched.Load() || due > 0 && settled >= due {
 		p.run.wake()
 	}
 }

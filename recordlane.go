@@ -2,18 +2,22 @@ package arroyo
 
 import (
 	"context"
+	"errors"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// recordLane is a Lane with a bounded queue of records, which its goroutine
-// hands to the first step.
+// recordLane is a Lane with a queue of records, which its goroutine hands to
+// the first step. What bounds the queue is that the run loop stops fetching.
 type recordLane struct {
 	Lane
+	build   func() (Strategy[*kgo.Record], error) // called on the goroutine
 	first   Strategy[*kgo.Record]
-	run     *tracker
+	watched *atomic.Bool
+	events  laneEvents
 	workers goroutines
 	done    chan struct{} // closed when the goroutine and its helpers have ended
 
@@ -31,12 +35,20 @@ type recordLane struct {
 	chunk int
 }
 
-func newRecordLane(first Strategy[*kgo.Record], run *tracker) *recordLane {
+// laneEvents is what a lane tells its run, from any goroutine.
+type laneEvents struct {
+	wake      func()
+	failed    func(error) // called once
+	ended     func(*recordLane)
+	submitted func(e Epoch, records int, took time.Duration) // may be nil
+}
+
+func newRecordLane(watched *atomic.Bool, events laneEvents) *recordLane {
 	l := &recordLane{
-		first: first,
-		run:   run,
-		done:  make(chan struct{}),
-		chunk: 1,
+		watched: watched,
+		events:  events,
+		done:    make(chan struct{}),
+		chunk:   1,
 	}
 	l.init(context.Background(), l.fail, &l.workers)
 	return l
@@ -132,19 +144,30 @@ func (l *recordLane) ended() bool {
 
 func (l *recordLane) fail(err error) {
 	l.mu.Lock()
-	if l.err == nil {
+	first := l.err == nil
+	if first {
 		l.err = err
 	}
 	l.mu.Unlock()
 	l.abandon(ErrAbandoned)
 	l.signal()
-	l.run.wake()
+	if first {
+		l.events.failed(err)
+	}
 }
 
 // serve is the lane's goroutine.
 func (l *recordLane) serve() {
-	defer l.run.wake()
+	defer l.events.ended(l)
 	defer close(l.done)
+	if err := l.call(l.open); err != nil {
+		if l.ctx.Err() == nil || isPanic(err) {
+			l.fail(l.located(err, nil))
+		}
+		l.abandon(nil)
+		l.workers.wait()
+		return
+	}
 	clean := l.work()
 	ctx := l.ctx
 	if !clean {
@@ -154,7 +177,22 @@ func (l *recordLane) serve() {
 		l.fail(l.located(err, nil))
 	}
 	l.abandon(nil)
-	l.helpers.wait()
+	l.workers.wait()
+}
+
+func (l *recordLane) open() (err error) {
+	if l.first, err = l.build(); err == nil && l.first == nil {
+		err = errNoPipeline
+	}
+	return err
+}
+
+var errNoPipeline = errors.New("the function returned no pipeline and no error")
+
+// dismiss ends a lane whose goroutine was never started.
+func (l *recordLane) dismiss() {
+	l.abandon(ErrFenced)
+	close(l.done)
 }
 
 // work runs until the lane has flushed its steps for the last time (true) or
@@ -230,8 +268,8 @@ func (l *recordLane) next() job {
 		return job{kind: jobFinish}
 	}
 	l.idle = true
-	if l.run.watched.Load() {
-		l.run.wake()
+	if l.watched.Load() {
+		l.events.wake()
 	}
 	return job{kind: jobWait}
 }
@@ -294,11 +332,15 @@ const (
 func (l *recordLane) submit(of *progress) error {
 	began := time.Now()
 	err := l.call(func() error { return l.first.Submit(of.ctx, l.msgs) })
-	switch took := time.Since(began); {
+	took := time.Since(began)
+	switch {
 	case took > maxSubmit:
 		l.chunk = max(1, int(int64(len(l.msgs))*int64(maxSubmit)/int64(took)))
 	case took < minSubmit && len(l.msgs) == l.chunk:
 		l.chunk = min(2*l.chunk, maxChunk)
+	}
+	if l.events.submitted != nil {
+		l.events.submitted(of.state.Epoch, len(l.msgs), took)
 	}
 	if err != nil && of.state.fenced.Load() && !isPanic(err) {
 		return nil

@@ -11,51 +11,83 @@ import (
 
 // run is one Run of a Processor. Its loop is one goroutine that never runs
 // user code and never waits for it: it takes the consumer's events, hands
-// records to the lane, starts commits, and watches drains and deadlines. So a
+// records to the lanes, starts commits, and watches drains and deadlines. So a
 // rebalance is served at once whatever the pipeline does.
 type run struct {
-	consumer *Consumer
-	config   processorConfig
-	log      *slog.Logger
-	lane     *recordLane
-	tracker  tracker
-	progress map[Epoch]*progress
-	drains   []*drain
+	consumer  *Consumer
+	processor *Processor
+	config    processorConfig
+	log       *slog.Logger
+	tracker   tracker
+	progress  map[Epoch]*progress
+	drains    []*drain
+
+	shared *recordLane                 // the one lane of all; nil if partitioned
+	lanes  map[*recordLane]bool        // whose goroutines have not ended
+	old    map[Partition]*recordLane   // of assignments that are over
+	waits  map[Partition]*waitsForLane // that came back while their old lane goes on
+
+	full         map[*progress]bool
+	over         bool      // whether the total bound is met
+	roomAt       time.Time // when to look at those that are full again
+	flushed      bool      // whether the shared lane was flushed because it is full
+	boundFlushes int64
 
 	ctx      context.Context // of commits
 	commit   goroutines      // those that wait for commits
 	commitAt time.Time
-	commits  bool // whether a periodic commit is in flight
-	failing  bool // whether the last periodic commit failed
-	flushed  bool // whether the lane was flushed because the bound is met
+	commits  bool      // whether a periodic commit is in flight
+	failing  error     // what the last periodic commit failed with
+	failedAt time.Time // when they began to fail
+	stallAt  time.Time // when to look for stalls again
 
 	stopping  bool
+	hurry     bool // Abandon was called
 	stoppedAt time.Time
 	stopBy    time.Time // when Run has to be over
 	failure   error
 	abandoned *AbandonedError
+
+	left      int64                  // records that were not done at deadlines
+	stepsLeft map[string]*StepStatus // of lanes that have ended
+	stepNames []string               // of these, in their order
 
 	alarm   *time.Timer
 	alarmAt time.Time
 
 	mu     sync.Mutex
 	posted []func() // to run on the loop's goroutine
+	ended  bool     // nothing is posted any more
+	last   Status   // once it has ended
 }
 
 func newRun(p *Processor) *run {
 	r := &run{
-		consumer: p.consumer,
-		config:   p.config,
-		log:      p.config.log.With("group", p.consumer.group),
-		progress: make(map[Epoch]*progress),
+		consumer:  p.consumer,
+		processor: p,
+		config:    p.config,
+		log:       p.config.log.With("group", p.consumer.group),
+		progress:  make(map[Epoch]*progress),
+		lanes:     make(map[*recordLane]bool),
+		old:       make(map[Partition]*recordLane),
+		waits:     make(map[Partition]*waitsForLane),
+		full:      make(map[*progress]bool),
+		stepsLeft: make(map[string]*StepStatus),
 	}
 	r.consumer.markersStay = true
 	r.tracker.wake = r.consumer.wake
+	r.tracker.spanSize = spanSize
+	if every := p.config.commitEvery; every > 0 {
+		r.tracker.spanSize = min(spanSize, every)
+		r.tracker.commitAt.Store(int64(every))
+	}
 	r.tracker.rejected = func(s *span, index int, err error) {
 		r.post(func() { r.fail(r.rejection(s, index, err)) })
 	}
 	r.tracker.misused = func(err error) { r.post(func() { r.fail(err) }) }
-	r.lane = newRecordLane(p.pipeline, &r.tracker)
+	if p.shared {
+		r.shared = r.newLane(Epoch{}, &r.tracker.watched)
+	}
 	return r
 }
 
@@ -65,14 +97,18 @@ func (r *run) loop(ctx context.Context) error {
 	defer r.commit.wait()
 	defer cancel()
 	defer context.AfterFunc(ctx, r.consumer.wake)()
-	r.commitAt = time.Now().Add(r.config.commitInterval)
+	now := time.Now()
+	r.commitAt = now.Add(r.config.commitInterval)
+	r.stallAt = now.Add(r.stallCheck())
 	r.alarm = time.AfterFunc(r.config.commitInterval, r.consumer.wake)
 	defer r.alarm.Stop()
-	go r.lane.serve()
+	if r.shared != nil {
+		r.startLane(r.shared)
+	}
 
 	for {
-		r.step(ctx)
-		ev, err := r.consumer.nextOrWoken(context.Background(), r.hasRoom())
+		room := r.step(ctx)
+		ev, err := r.consumer.nextOrWoken(context.Background(), room)
 		if errors.Is(err, errWoken) {
 			continue
 		}
@@ -91,47 +127,47 @@ func (r *run) loop(ctx context.Context) error {
 	return r.end()
 }
 
-// step does what time and the other goroutines ask for.
-func (r *run) step(ctx context.Context) {
+// step does what time and the other goroutines ask for. It reports whether
+// there is room for more records.
+func (r *run) step(ctx context.Context) (room bool) {
+	r.runPosted()
 	now := time.Now()
-	r.mu.Lock()
-	posted := r.posted
-	r.posted = nil
-	r.mu.Unlock()
-	for _, f := range posted {
-		f()
-	}
-	if err := r.lane.failure(); err != nil {
-		r.fail(err)
-	}
 	if ctx.Err() != nil {
 		r.stop()
+		if errors.Is(context.Cause(ctx), ErrAbandoned) {
+			r.abandonNow(now)
+		}
+	}
+	select {
+	case <-r.processor.abandoned:
+		r.stop()
+		r.abandonNow(now)
+	default:
 	}
 	if r.stopping && !now.Before(r.stopBy) {
 		// The broker or the application did not let it end in time.
 		r.abandonRest()
 		r.consumer.close(leaveGrace)
 	}
+	r.serveWaits(now)
 	r.serveDrains(now)
-	if !now.Before(r.commitAt) {
-		r.commitAt = now.Add(r.config.commitInterval)
-		r.commitSettled()
+	if due := r.tracker.commitAt.Load(); !now.Before(r.commitAt) || due > 0 && r.tracker.settled.Load() >= due {
+		r.commitSettled(now)
 	}
-	r.flushAtBound()
+	if !now.Before(r.stallAt) {
+		r.stallAt = now.Add(r.stallCheck())
+		r.reportStalls(now)
+	}
+	room = r.hasRoom(now)
 	r.setAlarm()
+	return room
 }
 
 // handle serves one event of the consumer.
 func (r *run) handle(ev Event) {
 	switch ev := ev.(type) {
 	case *Fetched:
-		// What comes of an epoch that is being drained is its next owner's.
-		if p := r.progress[ev.Epoch]; p != nil && !p.draining.Load() {
-			p.advance() // lets go of what is done
-			if spans := p.append(ev.Records, ev.next); len(spans) > 0 {
-				r.lane.enqueue(spans)
-			}
-		}
+		r.fetched(ev)
 	case *Assigned:
 		r.assigned(ev)
 	case *Revoked:
@@ -147,63 +183,90 @@ func (r *run) handle(ev Event) {
 	}
 }
 
-func (r *run) assigned(ev *Assigned) {
-	for _, s := range ev.states {
-		r.progress[s.Epoch] = newProgress(s, &r.tracker, &r.lane.Lane)
-		r.log.Info(logAssigned, epochAttrs(s.Epoch)...)
+func (r *run) fetched(ev *Fetched) {
+	p := r.progress[ev.Epoch]
+	if p == nil || p.draining.Load() {
+		return // what comes of an epoch that is being drained is its next owner's
 	}
+	now := time.Now()
+	p.end = ev.End
+	p.advance() // lets go of what is done
+	spans := p.append(ev.Records, ev.next, now)
+	if len(spans) == 0 {
+		return
+	}
+	p.lane.enqueue(spans)
+	if r.shared == nil {
+		r.checkFull(p, now)
+	}
+	r.config.hooks.fetched(ev.Epoch, spans)
+}
+
+func (r *run) assigned(ev *Assigned) {
+	now := time.Now()
+	for _, s := range ev.states {
+		lane := r.shared
+		if lane == nil {
+			lane = r.laneFor(s, now)
+		}
+		r.progress[s.Epoch] = newProgress(s, &r.tracker, lane)
+		r.progress[s.Epoch].committedAt = now
+	}
+	r.logEpochs(slog.LevelInfo, "partitions assigned", ev.Epochs)
+	r.config.hooks.assigned(ev.Epochs)
 }
 
 func (r *run) lost(ev *Lost) {
+	unsettled := 0
 	for _, e := range ev.Epochs {
 		if p := r.progress[e]; p != nil {
-			r.log.Warn(logLost, append(epochAttrs(e), "unsettled", p.pending(), "reason", ev.Reason)...)
-			if p.advance(); r.stopping && p.known && (p.watermark.offset > p.committed || p.pending() > 0) {
+			n := p.pending()
+			unsettled += n
+			if p.advance(); r.stopping && p.known && (p.watermark.offset > p.committed || n > 0) {
 				left := r.unclean()
 				left.Lost = append(left.Lost, e.Partition)
 			}
 			r.forget(p)
 		}
 	}
+	r.logEpochs(slog.LevelWarn, "partitions lost", ev.Epochs, "unsettled", unsettled, "reason", ev.Reason)
+	r.config.hooks.lost(ev.Epochs, ev.Reason)
 }
 
+// forget ends what the run knows of an epoch.
 func (r *run) forget(p *progress) {
 	delete(r.progress, p.state.Epoch)
+	delete(r.full, p)
 	p.forget()
-}
-
-// hasRoom reports whether more records may be taken.
-func (r *run) hasRoom() bool {
-	room := r.tracker.inFlight.Load() < int64(r.config.maxInFlight)
-	if watch := !room || len(r.drains) > 0; watch != r.tracker.watched.Load() {
-		r.tracker.watched.Store(watch)
-		// What settled between the two looks did not wake us.
-		room = r.tracker.inFlight.Load() < int64(r.config.maxInFlight)
-		if len(r.drains) > 0 {
-			r.consumer.wake()
-		}
-	}
-	if room {
-		r.flushed = false
-	}
-	return room && !r.stopping
-}
-
-// flushAtBound makes the steps let go of what they hold back when nothing else
-// can: a batch that is larger than the bound would wait for ever.
-func (r *run) flushAtBound() {
-	if !r.flushed && !r.hasRoom() && !r.stopping && r.lane.isIdle() {
-		r.flushed = true
-		r.lane.requestFlush()
+	if r.shared == nil {
+		r.leaveLane(p)
 	}
 }
 
-// post runs f on the loop's goroutine, soon.
-func (r *run) post(f func()) {
+// runPosted runs what other goroutines posted.
+func (r *run) runPosted() {
 	r.mu.Lock()
-	r.posted = append(r.posted, f)
+	posted := r.posted
+	r.posted = nil
 	r.mu.Unlock()
-	r.consumer.wake()
+	for _, f := range posted {
+		f()
+	}
+}
+
+// post runs f on the loop's goroutine, soon. It reports false, and f does not
+// run, if the loop has ended.
+func (r *run) post(f func()) bool {
+	r.mu.Lock()
+	ended := r.ended
+	if !ended {
+		r.posted = append(r.posted, f)
+	}
+	r.mu.Unlock()
+	if !ended {
+		r.consumer.wake()
+	}
+	return !ended
 }
 
 // fail ends the run because of its first failure.
@@ -220,19 +283,29 @@ func (r *run) rejection(s *span, index int, err error) error {
 	if step := (*StepError)(nil); errors.As(err, &step) {
 		return err
 	}
-	return &StepError{Step: r.lane.stepName(), Epoch: s.owner.state.Epoch, Offset: s.records[index].Offset, Err: err}
+	return &StepError{Step: s.owner.lane.stepName(), Epoch: s.owner.state.Epoch, Offset: s.records[index].Offset, Err: err}
 }
 
 // setAlarm wakes the loop when something is due next.
 func (r *run) setAlarm() {
 	next := r.commitAt
-	if r.stopping && r.stopBy.Before(next) {
-		next = r.stopBy
+	sooner := func(t time.Time) {
+		if !t.IsZero() && t.Before(next) {
+			next = t
+		}
+	}
+	sooner(r.stallAt)
+	sooner(r.roomAt)
+	if r.stopping {
+		sooner(r.stopBy)
 	}
 	for _, d := range r.drains {
-		if !d.finished && d.deadline.Before(next) {
-			next = d.deadline
+		if !d.finished {
+			sooner(d.deadline)
 		}
+	}
+	for _, w := range r.waits {
+		sooner(w.deadline)
 	}
 	if !next.Equal(r.alarmAt) {
 		r.alarmAt = next
@@ -240,12 +313,23 @@ func (r *run) setAlarm() {
 	}
 }
 
-// What the log says of a partition's way; Logger promises these texts.
-const (
-	logAssigned = "partition assigned"
-	logRevoked  = "partition revoked"
-	logLost     = "partition lost"
-)
+// logEpochs tells of an event in one line, and of each partition in detail.
+func (r *run) logEpochs(level slog.Level, text string, epochs []Epoch, attrs ...any) {
+	if len(epochs) == 0 {
+		return
+	}
+	ps := make([]Partition, len(epochs))
+	for i, e := range epochs {
+		ps[i] = e.Partition
+	}
+	attrs = append([]any{"count", len(ps), "partitions", partitionList(ps)}, attrs...)
+	r.log.Log(context.Background(), level, text, attrs...)
+	if r.log.Enabled(context.Background(), slog.LevelDebug) {
+		for _, e := range epochs {
+			r.log.Debug(text, epochAttrs(e)...)
+		}
+	}
+}
 
 func epochAttrs(e Epoch) []any {
 	return []any{"topic", e.Topic, "partition", e.Number, "epoch", e.N}

@@ -3,6 +3,7 @@ package arroyo
 import (
 	"math/bits"
 	"sync/atomic"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -32,6 +33,8 @@ type span struct {
 	owner   *progress
 	records []*kgo.Record
 	next    position // where to go on once all of the span is done
+	since   time.Time
+	bytes   int
 
 	// In a derived span.
 	from origin

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -29,14 +30,15 @@ func (m *model) watermark() (int64, bool) {
 
 // testProgress makes an epoch's progress outside of a run.
 func testProgress() (*progress, *tracker) {
-	run := &tracker{wake: func() {}}
+	run := &tracker{wake: func() {}, spanSize: spanSize}
 	run.rejected = func(*span, int, error) {}
 	run.misused = func(error) {}
-	return &progress{state: &epochState{}, run: run, committed: -1}, run
+	lane := newRecordLane(&run.watched, laneEvents{})
+	return &progress{state: &epochState{}, run: run, lane: lane, committed: -1}, run
 }
 
 func appendTo(p *progress, records []*kgo.Record) []span {
-	return p.append(records, position{records[len(records)-1].Offset + 1, -1})
+	return p.append(records, position{records[len(records)-1].Offset + 1, -1}, time.Time{})
 }
 
 func messagesOf(spans []span) (msgs []Message[*kgo.Record]) {

@@ -47,7 +47,8 @@ func process(ctx context.Context, kafka *cluster, m *member) error {
 		strategies.Filter(m.wants,
 			strategies.ForEachBatch(100, 250*time.Millisecond, m.insert)))
 
-	processor, err := arroyo.NewProcessor(consumer, pipeline, arroyo.Logger(m.log))
+	processor, err := arroyo.NewProcessor(consumer, pipeline,
+		arroyo.Logger(m.log), arroyo.Hooks(m))
 	if err != nil {
 		return err
 	}

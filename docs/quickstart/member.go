@@ -4,7 +4,12 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync/atomic"
+	"time"
+
+	"github.com/arroyo-go/arroyo"
 )
 
 // member is a member of the consumer group. Usually it would be a process of
@@ -14,7 +19,8 @@ type member struct {
 	store    *orderStore
 	out      *printer
 	log      *slog.Logger
-	assigned chan struct{} // closed when it has got partitions
+	held     map[int32]bool // partitions
+	assigned chan struct{}  // closed when it has got partitions
 	stop     func()
 	done     chan error
 
@@ -22,8 +28,8 @@ type member struct {
 }
 
 func newMember(name string, store *orderStore, out *printer) *member {
-	m := &member{name: name, store: store, out: out, assigned: make(chan struct{}), done: make(chan error, 1)}
-	m.log = slog.New(&events{member: m, held: make(map[int64]bool)})
+	m := &member{name: name, store: store, out: out, held: make(map[int32]bool), assigned: make(chan struct{}), done: make(chan error, 1)}
+	m.log = slog.New(&warnings{m})
 	return m
 }
 
@@ -52,13 +58,39 @@ func (m *member) join(ctx context.Context, kafka *cluster, failed func()) {
 	}()
 }
 
-// gotPartitions is called for each partition that is assigned, one at a time.
-func (m *member) gotPartitions() {
+// A member is a hook of its processor, which calls these three, one at a time.
+
+func (m *member) OnAssigned(epochs []arroyo.Epoch) {
+	m.moved("got", epochs, true)
 	select {
 	case <-m.assigned:
 	default:
 		close(m.assigned)
 	}
+}
+
+func (m *member) OnRevoked(epochs []arroyo.Epoch, _ time.Duration) {
+	m.moved("gave up", epochs, false)
+}
+
+func (m *member) OnLost(epochs []arroyo.Epoch, _ error) { m.moved("lost", epochs, false) }
+
+func (m *member) moved(verb string, epochs []arroyo.Epoch, has bool) {
+	var partitions []int32
+	for _, e := range epochs {
+		partitions = append(partitions, e.Number)
+		if has {
+			m.held[e.Number] = true
+		} else {
+			delete(m.held, e.Number)
+		}
+	}
+	slices.Sort(partitions)
+	now := ""
+	if held := slices.Sorted(maps.Keys(m.held)); !slices.Equal(held, partitions) {
+		now = ", has " + list(held) + " now"
+	}
+	m.out.line("%s %s partitions %s%s", m.name, verb, list(partitions), now)
 }
 
 // leave makes the member leave the group and waits until it has.

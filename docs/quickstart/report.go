@@ -28,7 +28,6 @@ func newReport(kafka *cluster, store *orderStore, shop *producer, members ...*me
 func (p *printer) report(r *report) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.printMove()
 	var processed, duplicates int64
 	fmt.Fprintf(p.w, "\nproduced  %5d orders, %d of them cancelled\n", r.produced, r.cancelled)
 	for _, m := range r.members {
