@@ -32,15 +32,24 @@ type members []struct {
 	mask uint64
 }
 
-func (ms members) each(_ int, yield func(slot) bool) bool {
+func (ms members) each(_ int, yield func(slot) bool) (all bool) {
+	all = true
+	ms.slots(func(s slot) bool {
+		all = s.each(yield)
+		return all
+	})
+	return all
+}
+
+// slots yields the members.
+func (ms members) slots(yield func(slot) bool) {
 	for _, m := range ms {
 		for mask := m.mask; mask != 0; mask &= mask - 1 {
-			if !(slot{m.span, uint8(bits.TrailingZeros64(mask))}).each(yield) {
-				return false
+			if !yield(slot{m.span, uint8(bits.TrailingZeros64(mask))}) {
+				return
 			}
 		}
 	}
-	return true
 }
 
 func (ms members) decided(_ int, v verdict, err error) {

@@ -36,7 +36,8 @@ func FlushOf(ctx context.Context) func(Epoch) bool {
 
 // flushSet is what a Flush is about.
 type flushSet struct {
-	some map[Epoch]bool // nil: all
+	some  map[Epoch]bool // nil: all
+	bound bool           // see AtBound
 }
 
 // add returns a set that also has the epochs of these, or all if there are
@@ -48,6 +49,7 @@ func (f *flushSet) add(of []*progress) *flushSet {
 	if f == nil {
 		f = &flushSet{some: make(map[Epoch]bool, len(of))}
 	}
+	f.bound = false
 	for _, p := range of {
 		f.some[p.state.Epoch] = true
 	}
@@ -55,7 +57,7 @@ func (f *flushSet) add(of []*progress) *flushSet {
 }
 
 func (f *flushSet) in(ctx context.Context) context.Context {
-	if f == nil || f.some == nil {
+	if f == nil || f.some == nil && !f.bound {
 		return ctx
 	}
 	return context.WithValue(ctx, flushKey{}, f)

@@ -108,19 +108,19 @@ func BenchmarkHotPath(b *testing.B) {
 		b.Run(path.name, func(b *testing.B) {
 			records := fetch()
 			var sum uint64
-			rig := arroyo.NewLaneRig(path.build(&sum))
-			process(b, rig, path, records) // the lane learns how much to submit at once
+			rig := newBenchRig(path.build(&sum))
+			process(b, rig, records) // the lane learns how much to submit at once
 			sum = 0
 			n, fetches := 0, 0
 			before := readMem()
 			b.ReportAllocs()
 			for b.Loop() {
-				process(b, rig, path, records)
+				process(b, rig, records)
 				n += len(records)
 				fetches++
 			}
 			after := readMem()
-			if err := rig.Close(); err != nil {
+			if err := rig.Finish(); err != nil {
 				b.Fatal(err)
 			}
 			if want := sumOf(records, path.sum) * uint64(fetches); sum != want {
@@ -144,15 +144,15 @@ func TestHotPathBudget(t *testing.T) {
 		t.Run(path.name, func(t *testing.T) {
 			records := fetch()
 			var sum uint64
-			rig := arroyo.NewLaneRig(path.build(&sum))
-			process(t, rig, path, records)
+			rig := newBenchRig(path.build(&sum))
+			process(t, rig, records)
 			sum = 0
 			before := readMem()
 			for range rounds {
-				process(t, rig, path, records)
+				process(t, rig, records)
 			}
 			after := readMem()
-			if err := rig.Close(); err != nil {
+			if err := rig.Finish(); err != nil {
 				t.Fatal(err)
 			}
 			if want := sumOf(records, path.sum) * rounds; sum != want {
@@ -166,12 +166,27 @@ func TestHotPathBudget(t *testing.T) {
 	}
 }
 
-func process(tb testing.TB, rig *arroyo.LaneRig, path hotPath, records []*kgo.Record) {
+// benchRig is a pipeline with one partition.
+type benchRig struct {
+	*arroyo.Rig
+	epoch arroyo.Epoch
+}
+
+func newBenchRig(pipeline arroyo.Strategy[*kgo.Record]) *benchRig {
+	r := &benchRig{Rig: arroyo.NewRig(pipeline)}
+	r.epoch = r.Assign(arroyo.Partition{Topic: "events"})
+	return r
+}
+
+// process hands a fetched slice of records to the lane and waits until all of
+// them are settled.
+func process(tb testing.TB, rig *benchRig, records []*kgo.Record) {
 	tb.Helper()
-	watermark, err := rig.Process(records)
-	if err != nil {
+	rig.Feed(rig.epoch, records...)
+	if err := rig.Settle(); err != nil {
 		tb.Fatal(err)
 	}
+	watermark, _ := rig.Watermark(rig.epoch)
 	if want := records[len(records)-1].Offset + 1; watermark != want {
 		tb.Fatalf("the watermark is %d, not %d", watermark, want)
 	}

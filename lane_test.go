@@ -3,7 +3,6 @@ package arroyo
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -24,10 +23,11 @@ func (gated) Close(context.Context) error { return nil }
 // I9: the queue of a lane that is never empty does not grow.
 func TestI9QueueDoesNotGrow(t *testing.T) {
 	g := gated{make(chan struct{})}
-	r := NewLaneRig(g)
+	r := NewRig(g)
+	e := r.Assign(Partition{"events", 0})
 	offset := int64(0)
 	add := func() {
-		r.lane.enqueue(r.progress.append([]*kgo.Record{{Offset: offset}}, position{offset + 1, -1}, time.Time{}))
+		r.Feed(e, &kgo.Record{Offset: offset})
 		offset++
 	}
 	for range 10 {
@@ -36,7 +36,7 @@ func TestI9QueueDoesNotGrow(t *testing.T) {
 	for range 20_000 { // one in, one out: about ten are queued
 		add()
 		g.tokens <- struct{}{}
-		r.progress.advance()
+		r.Watermark(e)
 	}
 	r.lane.mu.Lock()
 	length := len(r.lane.queue)
@@ -45,7 +45,7 @@ func TestI9QueueDoesNotGrow(t *testing.T) {
 		t.Errorf("the slice of a queue of about ten spans has %d elements", length)
 	}
 	close(g.tokens)
-	if err := r.Close(); err != nil {
+	if err := r.Finish(); err != nil {
 		t.Fatal(err)
 	}
 }

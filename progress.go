@@ -57,6 +57,7 @@ type tracker struct {
 	wake     func()       // wakes the run loop; never blocks
 	rejected func(s *span, index int, err error)
 	misused  func(error) // a step broke the rules of verdicts
+	told     func(*span) // of each span that is settled; nil but in a Rig
 }
 
 func newProgress(state *epochState, run *tracker, lane *recordLane) *progress {
@@ -205,6 +206,9 @@ func (p *progress) forget() {
 }
 
 func (p *progress) spanSettled(s *span) {
+	if p.run.told != nil {
+		p.run.told(s)
+	}
 	p.unsettled.Add(-1)
 	p.count(-len(s.records), -s.bytes)
 	settled := p.run.settled.Add(int64(len(s.records)))

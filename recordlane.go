@@ -198,6 +198,10 @@ func (l *recordLane) dismiss() {
 // work runs until the lane has flushed its steps for the last time (true) or
 // has failed or was abandoned.
 func (l *recordLane) work() bool {
+	if err := l.call(l.startFirst); err != nil {
+		l.fail(l.located(err, nil))
+		return false
+	}
 	for {
 		if l.ctx.Err() != nil {
 			return false

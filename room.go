@@ -61,7 +61,7 @@ func (r *run) sharedRoom() bool {
 		// the bound would wait for ever.
 		r.flushed = true
 		r.boundFlushes++
-		r.shared.requestFlush()
+		r.shared.requestFlushAtBound()
 	}
 	return room
 }
@@ -115,7 +115,7 @@ func (r *run) lanesRoom(now time.Time) bool {
 		if !p.room.flushed && p.lane.isIdle() {
 			p.room.flushed = true
 			r.boundFlushes++
-			p.lane.requestFlush(p)
+			p.lane.requestFlushAtBound(p)
 		}
 	}
 	return room
