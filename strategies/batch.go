@@ -43,48 +43,6 @@ func (s *batch[T]) Close(ctx context.Context) error {
 	return s.next.Close(ctx)
 }
 
-// ForEachBatch ends a pipeline: it collects as Batch does, calls f with each
-// batch, and acks the members that are not settled when f is done with them.
-//
-// f settles rows itself where they differ: rows[i].Reject(err). An
-// arroyo.Invalid that f returns rejects, and an arroyo.Drop acks, all rows
-// that are not settled.
-func ForEachBatch[T any](size int, wait time.Duration, f func(context.Context, []arroyo.Message[T]) error, opts ...Option) arroyo.Strategy[T] {
-	require("ForEachBatch", "the function is nil", f != nil)
-	s := &forEachBatch[T]{f: f}
-	s.collector = newCollector("ForEachBatch", configure("ForEachBatch", f, opts).step, size, wait, s.call)
-	return s
-}
-
-type forEachBatch[T any] struct {
-	*collector[T]
-	f func(context.Context, []arroyo.Message[T]) error
-}
-
-func (s *forEachBatch[T]) call(ctx context.Context, rows []arroyo.Message[T]) (err error) {
-	s.step.Enter(ctx, len(rows))
-	first := rows[0]
-	defer func() {
-		if v := recover(); v != nil {
-			err = panicked(s.step, first, v)
-		}
-	}()
-	// The slice is f's to change, so it does not tell afterwards what was in it.
-	all := arroyo.Join(struct{}{}, rows)
-	if err := s.f(ctx, rows); err != nil {
-		return settleFailed(s.step, all, err)
-	}
-	all.Ack()
-	return nil
-}
-
-func (s *forEachBatch[T]) Flush(ctx context.Context) error { return s.flush(ctx) }
-
-func (s *forEachBatch[T]) Close(context.Context) error {
-	s.drop()
-	return nil
-}
-
 // collector holds messages back until there is a batch.
 type collector[T any] struct {
 	step *arroyo.Step

@@ -6,21 +6,30 @@ import (
 	"github.com/arroyo-go/arroyo"
 )
 
-// ForEach ends a pipeline: it calls f with each message and acks those that f
-// is done with.
+// ForEach ends a pipeline: it calls f with each message, in their order and on
+// one goroutine, and acks those that f is done with.
+//
+// f says with its error what becomes of the message: arroyo.Invalid rejects
+// it, arroyo.Drop acks it, and any other error, or a panic, ends the run.
 func ForEach[T any](f func(context.Context, arroyo.Message[T]) error, opts ...Option) arroyo.Strategy[T] {
 	require("ForEach", "the function is nil", f != nil)
-	return &forEach[T]{step: configure("ForEach", f, opts).step, f: f}
+	return &forEach[T]{config: configure("ForEach", f, opts), f: f, task: asTask(f)}
 }
 
 type forEach[T any] struct {
-	step *arroyo.Step
+	*config
 	f    func(context.Context, arroyo.Message[T]) error
+	task func(context.Context, arroyo.Message[T]) (struct{}, error)
+}
+
+// asTask makes a function without a result fit where one with a result goes.
+func asTask[T any](f func(context.Context, T) error) func(context.Context, T) (struct{}, error) {
+	return func(ctx context.Context, x T) (struct{}, error) { return struct{}{}, f(ctx, x) }
 }
 
 func (s *forEach[T]) Submit(ctx context.Context, msgs []arroyo.Message[T]) (err error) {
 	s.step.Enter(ctx, len(msgs))
-	i := 0
+	i, simple := 0, s.simple()
 	defer func() {
 		if v := recover(); v != nil {
 			err = panicked(s.step, msgs[i], v)
@@ -31,7 +40,12 @@ func (s *forEach[T]) Submit(ctx context.Context, msgs []arroyo.Message[T]) (err 
 		if m.Fenced() {
 			continue
 		}
-		if err := s.f(ctx, *m); err != nil {
+		if simple {
+			err = s.f(ctx, *m)
+		} else {
+			_, err = try(ctx, &s.attempts, *m, s.task)
+		}
+		if err != nil {
 			if err := settleFailed(s.step, *m, err); err != nil {
 				return err
 			}

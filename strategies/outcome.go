@@ -12,6 +12,7 @@ import (
 func settleFailed[T any](step *arroyo.Step, m arroyo.Message[T], err error) error {
 	var invalid *arroyo.InvalidError
 	switch {
+	case err == errSettled:
 	case errors.Is(err, arroyo.Drop):
 		m.Ack()
 	case errors.As(err, &invalid):

@@ -6,19 +6,24 @@ import (
 	"github.com/arroyo-go/arroyo"
 )
 
-// RunTask calls task with each message and hands its result on.
+// RunTask calls task with each message and hands its result on, both in the
+// order of the messages and on one goroutine.
+//
+// task says with its error what becomes of the message: arroyo.Invalid rejects
+// it, arroyo.Drop acks it and hands nothing on, and any other error, or a
+// panic, ends the run.
 func RunTask[In, Out any](task func(context.Context, arroyo.Message[In]) (Out, error), next arroyo.Strategy[Out], opts ...Option) arroyo.Strategy[In] {
 	require("RunTask", "the task is nil", task != nil)
 	require("RunTask", "the next step is nil", next != nil)
 	return &runTask[In, Out]{
-		step: configure("RunTask", task, opts).step,
-		task: task,
-		next: next,
+		config: configure("RunTask", task, opts),
+		task:   task,
+		next:   next,
 	}
 }
 
 type runTask[In, Out any] struct {
-	step *arroyo.Step
+	*config
 	task func(context.Context, arroyo.Message[In]) (Out, error)
 	next arroyo.Strategy[Out]
 	out  []arroyo.Message[Out] // kept for its memory
@@ -45,13 +50,19 @@ func (s *runTask[In, Out]) tasks(ctx context.Context, msgs []arroyo.Message[In],
 		}
 	}()
 	n := 0
+	simple := s.simple()
 	for i := range msgs {
 		at = i
 		m := &msgs[i]
 		if m.Fenced() {
 			continue
 		}
-		result, err := s.task(ctx, *m)
+		var result Out
+		if simple {
+			result, err = s.task(ctx, *m)
+		} else {
+			result, err = try(ctx, &s.attempts, *m, s.task)
+		}
 		if err != nil {
 			if err := settleFailed(s.step, *m, err); err != nil {
 				return nil, err

@@ -1,0 +1,168 @@
+package strategies_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"log/slog"
+	"maps"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/arroyo-go/arroyo"
+	"github.com/arroyo-go/arroyo/memkafka"
+	"github.com/arroyo-go/arroyo/strategies"
+)
+
+// process runs a pipeline until records with these values are committed, or
+// the run ends by itself. The examples use it.
+func process(pipeline arroyo.Strategy[*kgo.Record], values ...string) error {
+	broker, err := memkafka.Open(memkafka.Topic("events", 1))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer broker.Close()
+	broker.Produce("events", values...)
+	return processTopic(broker, pipeline)
+}
+
+// processTopic is process for what is in the topic "events" already.
+func processTopic(broker *memkafka.Broker, pipeline arroyo.Strategy[*kgo.Record]) error {
+	consumer, err := arroyo.NewConsumer("g", []string{"events"}, arroyo.ClientOptions(broker.ClientOptions()...))
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	processor, err := arroyo.NewProcessor(consumer, pipeline,
+		arroyo.CommitInterval(time.Millisecond),
+		arroyo.Hooks(&endAt{n: len(broker.Records("events")), stop: cancel, offsets: make(map[arroyo.Epoch]int64)}),
+		arroyo.Logger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		log.Fatal(err)
+	}
+	return processor.Run(ctx)
+}
+
+// endAt is a hook that calls stop when n records are committed.
+type endAt struct {
+	n       int
+	stop    func()
+	offsets map[arroyo.Epoch]int64
+}
+
+func (e *endAt) OnCommitted(offsets map[arroyo.Epoch]int64, _ time.Duration, _ error) {
+	maps.Copy(e.offsets, offsets)
+	sum := int64(0)
+	for v := range maps.Values(e.offsets) {
+		sum += v
+	}
+	if sum >= int64(e.n) {
+		e.stop()
+	}
+}
+
+// flaky fails every other time.
+type flaky struct{ calls int }
+
+func (f *flaky) insert(row string) error {
+	if f.calls++; f.calls%2 == 1 {
+		return fmt.Errorf("call %d: connection refused", f.calls)
+	}
+	fmt.Println("insert", row)
+	return nil
+}
+
+func ExampleRunTask() {
+	err := process(
+		strategies.RunTask(func(_ context.Context, m arroyo.Message[*kgo.Record]) (int, error) {
+			var n int
+			if _, err := fmt.Sscan(string(m.Payload.Value), &n); err != nil {
+				return 0, arroyo.Drop // or arroyo.Invalid(err), for the dead letters
+			}
+			return n * n, nil
+		}, strategies.ForEach(func(_ context.Context, m arroyo.Message[int]) error {
+			fmt.Println(m.Payload)
+			return nil
+		})),
+		"2", "three", "4")
+	fmt.Println(err)
+	// Output:
+	// 4
+	// 16
+	// <nil>
+}
+
+func ExampleForEach() {
+	err := process(
+		strategies.ForEach(func(_ context.Context, m arroyo.Message[*kgo.Record]) error {
+			fmt.Printf("%s at offset %d\n", m.Payload.Value, m.Payload.Offset)
+			return nil
+		}),
+		"a", "b")
+	fmt.Println(err)
+	// Output:
+	// a at offset 0
+	// b at offset 1
+	// <nil>
+}
+
+func ExampleForEachBatch() {
+	err := process(
+		strategies.ForEachBatch(3, time.Millisecond, func(_ context.Context, rows []arroyo.Message[*kgo.Record]) error {
+			for _, row := range rows {
+				fmt.Println("insert", string(row.Payload.Value))
+			}
+			return nil
+		}),
+		"a", "b", "c")
+	fmt.Println(err)
+	// Output:
+	// insert a
+	// insert b
+	// insert c
+	// <nil>
+}
+
+func ExampleRetry() {
+	db := new(flaky)
+	err := process(
+		strategies.ForEach(func(_ context.Context, m arroyo.Message[*kgo.Record]) error {
+			return db.insert(string(m.Payload.Value))
+		}, strategies.Retry(strategies.RetryPolicy{
+			Attempts: 5,
+			Min:      time.Millisecond,
+			Max:      time.Second,
+			GiveUp:   arroyo.Invalid, // then it is a dead letter
+		})),
+		"a", "b")
+	fmt.Println(err, "after", db.calls, "calls")
+	// Output:
+	// insert a
+	// insert b
+	// <nil> after 4 calls
+}
+
+func ExampleTimeout() {
+	err := process(
+		strategies.ForEach(func(ctx context.Context, m arroyo.Message[*kgo.Record]) error {
+			<-ctx.Done() // a server that does not answer
+			return ctx.Err()
+		}, strategies.Timeout(10*time.Millisecond), strategies.Name("ask")),
+		"a")
+	fmt.Println(err)
+	// Output:
+	// arroyo: step ask at events/0 offset 0: not done within 10ms: context deadline exceeded
+}
+
+func ExampleName() {
+	err := process(
+		strategies.ForEach(func(context.Context, arroyo.Message[*kgo.Record]) error {
+			return fmt.Errorf("disk full")
+		}, strategies.Name("archive")),
+		"a")
+	fmt.Println(err)
+	// Output:
+	// arroyo: step archive at events/0 offset 0: disk full
+}
