@@ -7,9 +7,10 @@ type epochKey struct{}
 
 // Draining returns a channel that is closed when a drain begins that concerns
 // who works under ctx. Under the context of a Submit that is the drain of the
-// messages' epoch. Under a lane's context it is the next drain of any of the
-// lane's epochs: get the channel first, then look (see
-// Message.ReturnIfDraining), then wait. It is nil where there is no lane.
+// messages' epoch. Under a lane's context it is the next drain, or the loss, of
+// any of the lane's epochs: get the channel first, then look (see
+// Message.ReturnIfDraining and Message.Fenced), then wait. It is nil where there
+// is no lane.
 //
 // A step that waits to try again gives up then: what it has not done can be
 // returned, and its partition's next owner begins there.

@@ -19,6 +19,7 @@ type Lane struct {
 	failed  func(error) // takes a failure of what the lane runs
 	helpers *goroutines // shared with its forks
 	parent  *Lane       // of a fork
+	base    *Lane       // of a branch's view of a lane, which has a ctx of its own and no more
 	of      Epoch       // of a lane that serves one epoch
 	wake    chan struct{}
 	step    atomic.Pointer[Step] // the one that works now, or did last
@@ -28,11 +29,13 @@ type Lane struct {
 	due    []laneJob
 	drains chan struct{} // closed, and another one made, when a drain begins
 	forks  []*Lane
-	steps  []*Step // that it ran, its forks' too
+	steps  []*Step          // that it ran, its forks' too
+	views  map[string]*Lane // of branches, by their path
 }
 
 type laneJob struct {
 	run   func(context.Context) error
+	ctx   context.Context
 	timer *laneTimer // nil for Post
 }
 
@@ -71,7 +74,7 @@ func (l *Lane) Context() context.Context { return l.ctx }
 // on the lane's goroutine.
 func (l *Lane) After(d time.Duration, f func(context.Context) error) (stop func()) {
 	t := new(laneTimer)
-	t.timer = time.AfterFunc(d, func() { l.enqueueJob(laneJob{f, t}) })
+	t.timer = time.AfterFunc(d, func() { l.enqueueJob(laneJob{f, l.ctx, t}) })
 	return func() {
 		t.stopped = true
 		t.timer.Stop()
@@ -81,9 +84,10 @@ func (l *Lane) After(d time.Duration, f func(context.Context) error) (stop func(
 // Post runs f on the lane's goroutine, behind what that does now and what was
 // posted before. It may be called from any goroutine and does not wait. f does
 // not run after the lane has ended. Its error or panic counts as Submit's.
-func (l *Lane) Post(f func(context.Context) error) { l.enqueueJob(laneJob{run: f}) }
+func (l *Lane) Post(f func(context.Context) error) { l.enqueueJob(laneJob{run: f, ctx: l.ctx}) }
 
 func (l *Lane) enqueueJob(job laneJob) {
+	l = l.whole()
 	l.mu.Lock()
 	l.due = append(l.due, job)
 	l.mu.Unlock()
@@ -94,8 +98,10 @@ func (l *Lane) enqueueJob(job laneJob) {
 // panic, and the lane ends after it. It has to return when ctx, which is the
 // lane's, ends.
 func (l *Lane) Go(f func(ctx context.Context) error) {
+	ctx := l.ctx
+	l = l.whole()
 	l.helpers.start(func() {
-		if err := l.guard(func() error { return f(l.ctx) }); err != nil && (l.ctx.Err() == nil || isPanic(err)) {
+		if err := l.guard(func() error { return f(ctx) }); err != nil && (ctx.Err() == nil || isPanic(err)) {
 			l.failed(l.located(err, nil))
 		}
 	})
@@ -105,8 +111,10 @@ func (l *Lane) Go(f func(ctx context.Context) error) {
 // own to call them. That goroutine, one started with Go, calls Serve. The fork
 // fails and is abandoned together with l.
 func (l *Lane) Fork() *Lane {
+	ctx := l.ctx
+	l = l.whole()
 	f := &Lane{parent: l, of: l.of}
-	f.init(l.ctx, l.failed, l.helpers)
+	f.init(ctx, l.failed, l.helpers)
 	l.mu.Lock()
 	l.forks = append(l.forks, f)
 	l.mu.Unlock()
@@ -120,11 +128,11 @@ func (l *Lane) In(ctx context.Context) context.Context {
 
 // Serve is a fork's goroutine: it runs jobs, and what After and Post are due,
 // until jobs is closed or the lane is abandoned, whose cause it then returns.
-// It returns the first error or panic of a job.
+// It returns the first error or panic of a job, with the step that failed.
 func (l *Lane) Serve(jobs <-chan func() error) error {
-	for {
+	for l.ctx.Err() == nil {
 		if err := l.runDue(); err != nil {
-			return err
+			return l.located(err, nil)
 		}
 		select {
 		case job, ok := <-jobs:
@@ -132,13 +140,13 @@ func (l *Lane) Serve(jobs <-chan func() error) error {
 				return nil
 			}
 			if err := l.call(job); err != nil {
-				return err
+				return l.located(err, nil)
 			}
 		case <-l.wake:
 		case <-l.ctx.Done():
-			return context.Cause(l.ctx)
 		}
 	}
+	return context.Cause(l.ctx)
 }
 
 // runDue runs what is due now.
@@ -174,7 +182,7 @@ func (l *Lane) runJob(job laneJob) error {
 	if job.timer != nil && job.timer.stopped {
 		return nil
 	}
-	return l.call(func() error { return job.run(l.ctx) })
+	return l.call(func() error { return job.run(job.ctx) })
 }
 
 // drainBegins tells those who wait for it (see Draining) that a drain of some
@@ -190,6 +198,7 @@ func (l *Lane) drainBegins() {
 }
 
 func (l *Lane) nextDrain() <-chan struct{} {
+	l = l.whole()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.drains
@@ -199,6 +208,7 @@ func (l *Lane) nextDrain() <-chan struct{} {
 func (l *Lane) stepName() string {
 	l.mu.Lock()
 	forks := slices.Clone(l.forks)
+	steps := slices.Clone(l.steps)
 	l.mu.Unlock()
 	if !l.busy.Load() {
 		for _, f := range forks {
@@ -206,11 +216,42 @@ func (l *Lane) stepName() string {
 				return f.stepName()
 			}
 		}
+		for _, s := range steps {
+			if s.working.Load() > 0 {
+				return s.Name()
+			}
+		}
 	}
 	if step := l.step.Load(); step != nil {
 		return step.Name()
 	}
 	return "pipeline"
+}
+
+// whole returns the lane that l is, or is a view of.
+func (l *Lane) whole() *Lane {
+	if l.base != nil {
+		return l.base
+	}
+	return l
+}
+
+// view returns the lane as the steps of a branch see it: its context, under
+// which timers and goroutines run too, names the branch.
+func (l *Lane) view(path string) *Lane {
+	l = l.whole()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	v := l.views[path]
+	if v == nil {
+		v = &Lane{base: l, of: l.of}
+		v.ctx = branchContext{l.ctx, path, v}
+		if l.views == nil {
+			l.views = make(map[string]*Lane)
+		}
+		l.views[path] = v
+	}
+	return v
 }
 
 func (l *Lane) signal() {

@@ -145,11 +145,12 @@ func (m Message[T]) Epochs() iter.Seq[Epoch] {
 	}
 }
 
-func (m Message[T]) root() (root slot) {
-	if m.span != nil {
-		slot{m.span, m.index}.each(func(s slot) bool { root = s; return false })
+func (m Message[T]) root() slot {
+	s := slot{m.span, m.index}
+	if s.span == nil || s.span.from == nil {
+		return s
 	}
-	return root
+	return s.root()
 }
 
 // AckAll acks every message. It is what calling Ack on each does, at a

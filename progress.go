@@ -65,6 +65,7 @@ func newProgress(state *epochState, run *tracker, lane *recordLane) *progress {
 	ctx, cancel := context.WithCancelCause(epochContext{state.ctx, p, &lane.Lane})
 	p.ctx = ctx
 	p.stop = context.AfterFunc(lane.ctx, func() { cancel(context.Cause(lane.ctx)) })
+	context.AfterFunc(state.ctx, lane.drainBegins) // see Draining
 	return p
 }
 

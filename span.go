@@ -170,6 +170,12 @@ func (s *span) fenced(index uint8) bool {
 	return fenced
 }
 
+// root returns the first source slot that a slot leads back to.
+func (s slot) root() (root slot) {
+	s.each(func(s slot) bool { root = s; return false })
+	return root
+}
+
 // each yields the source slots that a slot leads back to, until yield returns
 // false; it reports whether it went through all of them.
 func (s slot) each(yield func(slot) bool) bool {

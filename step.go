@@ -16,6 +16,7 @@ type Step struct {
 	path atomic.Pointer[string] // with the branches that lead to it
 
 	messages atomic.Int64
+	working  atomic.Int64 // goroutines of the step's own
 
 	mu     sync.Mutex
 	counts map[string]int64
@@ -32,10 +33,19 @@ func (s *Step) Enter(ctx context.Context, messages int) *Lane {
 	if s.path.Load() == nil {
 		s.register(ctx, l)
 	}
-	s.messages.Add(int64(messages))
-	l.step.Store(s)
+	if messages > 0 {
+		s.messages.Add(int64(messages))
+	}
+	l.whole().step.Store(s)
 	return l
 }
+
+// Working adds n to the number of goroutines of the step's own that call user
+// code. While there are any and the lane itself waits, it is this step that
+// Status and errors name. A step with such goroutines, which it starts with
+// Lane.Go, calls it with 1 and -1 around what they do. It may be called from
+// any goroutine.
+func (s *Step) Working(n int) { s.working.Add(int64(n)) }
 
 // Count adds n to a number that Status shows of the step: how many batches
 // were full, say. It is called per batch, not per message.
@@ -65,8 +75,7 @@ func (s *Step) register(ctx context.Context, l *Lane) {
 		path = branch + "/" + s.name
 	}
 	if s.path.CompareAndSwap(nil, &path) {
-		for l.parent != nil {
-			l = l.parent
+		for l = l.whole(); l.parent != nil; l = l.parent {
 		}
 		l.mu.Lock()
 		l.steps = append(l.steps, s)
@@ -85,10 +94,31 @@ type branchKey struct{}
 
 // WithBranch returns a context for the steps behind one branch of a step that
 // has several: their names begin with the branch's, as in
-// "route/payment/insert".
+// "route/payment/insert". So do those of what they run later, through the lane
+// that LaneOf returns for the context.
 func WithBranch(ctx context.Context, name string) context.Context {
 	if branch, ok := ctx.Value(branchKey{}).(string); ok {
 		name = branch + "/" + name
 	}
+	if l, ok := ctx.Value(laneKey{}).(*Lane); ok {
+		return branchContext{ctx, name, l.view(name)}
+	}
 	return context.WithValue(ctx, branchKey{}, name)
+}
+
+// branchContext is a context with a branch, and its view of the lane, in it.
+type branchContext struct {
+	context.Context
+	path any // a string
+	lane *Lane
+}
+
+func (c branchContext) Value(key any) any {
+	switch key.(type) {
+	case branchKey:
+		return c.path
+	case laneKey:
+		return c.lane
+	}
+	return c.Context.Value(key)
 }

@@ -41,8 +41,9 @@ func benchOn(t *testing.T, broker *memkafka.Broker, pipeline arroyo.Strategy[*kg
 	if err != nil {
 		t.Fatal(err)
 	}
+	members := broker.Members("g")
 	b := &bench{rig{broker, memkafka.Start(t, processor.Run)}, processor, host, t}
-	broker.WaitStable("g", broker.Members("g")+1)
+	broker.WaitStable("g", members+1)
 	return b
 }
 
