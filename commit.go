@@ -3,6 +3,8 @@ package arroyo
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -26,9 +28,10 @@ func (c *Consumer) commit(ctx context.Context, offsets map[*epochState]position,
 	if len(offsets) == 0 {
 		return nil
 	}
+	var last atomic.Pointer[error] // of the attempts
 	result := make(chan error, 1)
 	if !c.running.start(func() {
-		err := c.commitRetrying(ctx, offsets, strict)
+		err := c.commitRetrying(ctx, offsets, strict, &last)
 		c.committedEvent(offsets, err)
 		result <- err
 	}) {
@@ -38,7 +41,11 @@ func (c *Consumer) commit(ctx context.Context, offsets map[*epochState]position,
 	case err := <-result:
 		return err
 	case <-ctx.Done():
-		return commitError(offsets, context.Cause(ctx), true)
+		err := context.Cause(ctx)
+		if answer := last.Load(); answer != nil {
+			err = fmt.Errorf("%w; the last attempt: %w", err, *answer)
+		}
+		return commitError(offsets, err, true)
 	}
 }
 
@@ -55,12 +62,14 @@ func (c *Consumer) committedEvent(offsets map[*epochState]position, err error) {
 	c.stream.push(ev)
 }
 
-func (c *Consumer) commitRetrying(ctx context.Context, offsets map[*epochState]position, strict bool) error {
+func (c *Consumer) commitRetrying(ctx context.Context, offsets map[*epochState]position, strict bool, last *atomic.Pointer[error]) error {
 	for pause := minCommitPause; ; pause = min(2*pause, maxCommitPause) {
 		err, again := c.commitOnce(ctx, offsets, strict)
 		if err == nil || !again {
 			return err
 		}
+		cause := errors.Unwrap(err) // without the partitions
+		last.Store(&cause)
 		if !c.sleep(ctx, pause) {
 			return err
 		}

@@ -11,6 +11,9 @@ import (
 // that, those that were not committed for so long.
 const recommitAfter = time.Hour
 
+// commitPatience is how long a periodic commit is tried again.
+const commitPatience = 10 * time.Second
+
 // commitSettled starts a commit of what was settled since the last one.
 func (r *run) commitSettled(now time.Time) {
 	r.commitAt = now.Add(r.config.commitInterval)
@@ -35,7 +38,10 @@ func (r *run) commitSettled(now time.Time) {
 	}
 	r.commits = true
 	r.commit.start(func() {
-		err := r.sendCommit(r.ctx, offsets)
+		// Past it the next commit takes over, whose offsets are newer.
+		ctx, cancel := context.WithTimeout(r.ctx, max(commitPatience, r.config.commitInterval))
+		defer cancel()
+		err := r.sendCommit(ctx, offsets)
 		r.post(func() { r.committed(offsets, err) })
 	})
 }

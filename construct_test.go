@@ -110,6 +110,14 @@ func TestNewProcessorRefusesBadInput(t *testing.T) {
 		{"negative DrainTimeout", c, pipeline, arroyo.DrainTimeout(-1), "not positive"},
 		{"no CommitInterval", c, pipeline, arroyo.CommitInterval(0), "not positive"},
 		{"no MaxInFlight", c, pipeline, arroyo.MaxInFlight(0), "not positive"},
+		{"no MaxInFlightBytes", c, pipeline, arroyo.MaxInFlightBytes(0), "not positive"},
+		{"a bound of partitions", c, pipeline, arroyo.MaxPartitionInFlight(1), "NewPartitionedProcessor"},
+		{"a bound of partitions in bytes", c, pipeline, arroyo.MaxPartitionInFlightBytes(1), "NewPartitionedProcessor"},
+		{"no MaxPartitionInFlight", c, pipeline, arroyo.MaxPartitionInFlight(0), "not positive"},
+		{"no MaxPartitionInFlightBytes", c, pipeline, arroyo.MaxPartitionInFlightBytes(0), "not positive"},
+		{"negative CommitEvery", c, pipeline, arroyo.CommitEvery(-1), "negative"},
+		{"no StallAfter", c, pipeline, arroyo.StallAfter(0), "not positive"},
+		{"a hook that is none", c, pipeline, arroyo.Hooks("hello"), "string has none of the methods"},
 		{"nil Logger", c, pipeline, arroyo.Logger(nil), "slog.Default"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -119,6 +127,10 @@ func TestNewProcessorRefusesBadInput(t *testing.T) {
 				t.Errorf("got %v, want an OptionError that says %q", err, tt.say)
 			}
 		})
+	}
+	var bad *arroyo.OptionError
+	if _, err := arroyo.NewPartitionedProcessor(c, nil); !errors.As(err, &bad) || !strings.Contains(err.Error(), "makes a partition's pipeline") {
+		t.Errorf("no function: %v", err)
 	}
 	if _, err := arroyo.NewProcessor(c, pipeline, arroyo.DrainTimeout(22*time.Second)); err != nil {
 		t.Errorf("a DrainTimeout of the whole budget: %v", err)

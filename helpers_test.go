@@ -46,6 +46,33 @@ func underEveryProtocol(t *testing.T, test func(t *testing.T, opts []kgo.Opt)) {
 	}
 }
 
+// pipelineFunc makes a pipeline: one for all partitions, or one for each.
+type pipelineFunc func() arroyo.Strategy[*kgo.Record]
+
+// starter starts a processor of one of the two kinds.
+type starter func(t *testing.T, broker *memkafka.Broker, pipeline pipelineFunc, opts []kgo.Opt, popts ...arroyo.ProcessorOption) *member
+
+// inEveryMode runs a test in a bubble under each protocol, with shared and with
+// partitioned processors.
+func inEveryMode(t *testing.T, test func(t *testing.T, opts []kgo.Opt, start starter)) {
+	t.Run("shared", func(t *testing.T) {
+		underEveryProtocol(t, func(t *testing.T, opts []kgo.Opt) {
+			test(t, opts, func(t *testing.T, broker *memkafka.Broker, pipeline pipelineFunc, opts []kgo.Opt, popts ...arroyo.ProcessorOption) *member {
+				t.Helper()
+				return startMember(t, broker, pipeline(), opts, popts...)
+			})
+		})
+	})
+	t.Run("partitioned", func(t *testing.T) {
+		underEveryProtocol(t, func(t *testing.T, opts []kgo.Opt) {
+			test(t, opts, func(t *testing.T, broker *memkafka.Broker, pipeline pipelineFunc, opts []kgo.Opt, popts ...arroyo.ProcessorOption) *member {
+				t.Helper()
+				return startPartitioned(t, broker, func(arroyo.Epoch) arroyo.Strategy[*kgo.Record] { return pipeline() }, opts, popts...)
+			})
+		})
+	})
+}
+
 var quiet = arroyo.Logger(slog.New(slog.DiscardHandler))
 
 // newConsumer makes a member of the group on the broker.
@@ -61,6 +88,7 @@ func newConsumer(t *testing.T, broker *memkafka.Broker, opts ...kgo.Opt) *arroyo
 
 // member is a processor that runs.
 type member struct {
+	*arroyo.Processor
 	stop func() error
 }
 
@@ -70,7 +98,18 @@ func startMember(t *testing.T, broker *memkafka.Broker, pipeline arroyo.Strategy
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &member{stop: memkafka.Start(t, processor.Run)}
+	return &member{processor, memkafka.Start(t, processor.Run)}
+}
+
+func startPartitioned(t *testing.T, broker *memkafka.Broker, pipeline func(arroyo.Epoch) arroyo.Strategy[*kgo.Record], opts []kgo.Opt, popts ...arroyo.ProcessorOption) *member {
+	t.Helper()
+	processor, err := arroyo.NewPartitionedProcessor(newConsumer(t, broker, opts...), func(_ context.Context, e arroyo.Epoch) (arroyo.Strategy[*kgo.Record], error) {
+		return pipeline(e), nil
+	}, append([]arroyo.ProcessorOption{quiet}, popts...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &member{processor, memkafka.Start(t, processor.Run)}
 }
 
 // shutDown stops the member and expects a clean drain.
@@ -104,6 +143,14 @@ func (l *ledger) add(by string, r *kgo.Record) {
 // by returns a pipeline that writes into the ledger as a member.
 func (l *ledger) by(name string) arroyo.Strategy[*kgo.Record] {
 	return l.slow(name, 0)
+}
+
+// pipeline is by, as a pipelineFunc.
+func (l *ledger) pipeline(name string) pipelineFunc { return l.slowPipeline(name, 0) }
+
+// slowPipeline is slow, as a pipelineFunc.
+func (l *ledger) slowPipeline(name string, pause time.Duration) pipelineFunc {
+	return func() arroyo.Strategy[*kgo.Record] { return l.slow(name, pause) }
 }
 
 // slow is by, with a pause for each record.

@@ -71,7 +71,7 @@ func batching(l *ledger, by string, size int, pause time.Duration) arroyo.Strate
 // I2: commits are at most the watermark, rise within an epoch, and are never
 // for an epoch that is not held.
 func TestI2CommitsAreOfWhatIsSettledAndHeld(t *testing.T) {
-	underEveryProtocol(t, func(t *testing.T, opts []kgo.Opt) {
+	inEveryMode(t, func(t *testing.T, opts []kgo.Opt, start starter) {
 		broker := memkafka.New(t, memkafka.Topic(topic, 6))
 		var ledger ledger
 		var commits atomic.Int64
@@ -99,10 +99,10 @@ func TestI2CommitsAreOfWhatIsSettledAndHeld(t *testing.T) {
 			return nil, nil, false
 		})
 
-		stay := startMember(t, broker, ledger.slow("stay", 3*time.Millisecond), opts, arroyo.CommitInterval(50*time.Millisecond))
+		stay := start(t, broker, ledger.slowPipeline("stay", 3*time.Millisecond), opts, arroyo.CommitInterval(50*time.Millisecond))
 		for range 5 {
 			produce(broker, 300)
-			come := startMember(t, broker, ledger.slow("come", 5*time.Millisecond), opts, arroyo.CommitInterval(70*time.Millisecond))
+			come := start(t, broker, ledger.slowPipeline("come", 5*time.Millisecond), opts, arroyo.CommitInterval(70*time.Millisecond))
 			time.Sleep(7 * time.Second)
 			come.shutDown(t)
 			time.Sleep(2 * time.Second)
@@ -119,11 +119,11 @@ func TestI2CommitsAreOfWhatIsSettledAndHeld(t *testing.T) {
 // I3: after a revocation was released no record of the partition is handed to
 // user code.
 func TestI3NothingIsHandedOutAfterTheRelease(t *testing.T) {
-	underEveryProtocol(t, func(t *testing.T, opts []kgo.Opt) {
+	inEveryMode(t, func(t *testing.T, opts []kgo.Opt, start starter) {
 		broker := memkafka.New(t, memkafka.Topic(topic, 4))
-		produce(broker, 2000) // more than it gets done before the rival comes
+		produce(broker, 8000) // more than it gets done before the rival comes
 		var ledger ledger
-		m := startMember(t, broker, ledger.slow("member", 20*time.Millisecond), opts)
+		m := start(t, broker, ledger.slowPipeline("member", 20*time.Millisecond), opts)
 		broker.WaitStable(group, 1)
 		rival := broker.Join(group, topic, opts...)
 		broker.WaitStable(group, 2)
@@ -204,14 +204,16 @@ func kick(t *testing.T, broker *memkafka.Broker) {
 
 // I4: each partition's records are submitted and handed on in order.
 func TestI4OrderPerPartition(t *testing.T) {
-	underEveryProtocol(t, func(t *testing.T, opts []kgo.Opt) {
+	inEveryMode(t, func(t *testing.T, opts []kgo.Opt, start starter) {
 		broker := memkafka.New(t, memkafka.Topic(topic, 5))
 		var ledger ledger
 		var all []*member
 		for _, by := range []string{"a", "b", "c"} {
-			pipeline := strategies.Filter(func(m arroyo.Message[*kgo.Record]) bool { return true },
-				batching(&ledger, by, 10, time.Millisecond))
-			all = append(all, startMember(t, broker, pipeline, opts))
+			pipeline := func() arroyo.Strategy[*kgo.Record] {
+				return strategies.Filter(func(m arroyo.Message[*kgo.Record]) bool { return true },
+					batching(&ledger, by, 10, time.Millisecond))
+			}
+			all = append(all, start(t, broker, pipeline, opts))
 			broker.WaitStable(group, len(all))
 			produce(broker, 500)
 		}
@@ -257,10 +259,10 @@ func TestI5DuplicatesAreBounded(t *testing.T) {
 
 // I8: a drain with nothing to do ends at once.
 func TestI8IdleDrainsEndAtOnce(t *testing.T) {
-	underEveryProtocol(t, func(t *testing.T, opts []kgo.Opt) {
+	inEveryMode(t, func(t *testing.T, opts []kgo.Opt, start starter) {
 		broker := memkafka.New(t, memkafka.Topic(topic, 4))
 		var ledger ledger
-		m := startMember(t, broker, ledger.by("member"), opts)
+		m := start(t, broker, ledger.pipeline("member"), opts)
 		produce(broker, 10)
 		broker.WaitCommitted(group, topic, 10)
 		began := time.Now()
@@ -274,16 +276,18 @@ func TestI8IdleDrainsEndAtOnce(t *testing.T) {
 // I8: a half-full batch is flushed, committed and released at once, at a
 // revoke and at the end.
 func TestI8HalfFullBatchIsFlushed(t *testing.T) {
-	underEveryProtocol(t, func(t *testing.T, opts []kgo.Opt) {
+	inEveryMode(t, func(t *testing.T, opts []kgo.Opt, start starter) {
 		broker := memkafka.New(t, memkafka.Topic(topic, 4))
 		var ledger ledger
-		pipeline := strategies.ForEachBatch(1_000_000, 24*time.Hour, func(_ context.Context, rows []arroyo.Message[*kgo.Record]) error {
-			for _, row := range rows {
-				ledger.add("member", row.Payload)
-			}
-			return nil
-		})
-		m := startMember(t, broker, pipeline, opts)
+		pipeline := func() arroyo.Strategy[*kgo.Record] {
+			return strategies.ForEachBatch(1_000_000, 24*time.Hour, func(_ context.Context, rows []arroyo.Message[*kgo.Record]) error {
+				for _, row := range rows {
+					ledger.add("member", row.Payload)
+				}
+				return nil
+			})
+		}
+		m := start(t, broker, pipeline, opts)
 		broker.WaitStable(group, 1)
 		produce(broker, 40)
 		time.Sleep(time.Minute)
@@ -324,19 +328,23 @@ func stuck(l *ledger, at string, release chan struct{}) arroyo.Strategy[*kgo.Rec
 	}, strategies.Name("insert"))
 }
 
+func stuckPipeline(l *ledger, at string, release chan struct{}) pipelineFunc {
+	return func() arroyo.Strategy[*kgo.Record] { return stuck(l, at, release) }
+}
+
 // I8: the group moves on when a function does not return; the settled prefix
 // is committed, and the next owner processes the rest.
 func TestI8StuckAtARevoke(t *testing.T) {
-	underEveryProtocol(t, func(t *testing.T, opts []kgo.Opt) {
+	inEveryMode(t, func(t *testing.T, opts []kgo.Opt, start starter) {
 		broker := memkafka.New(t, memkafka.Topic(topic, 2))
 		produce(broker, 20)
 		release := make(chan struct{})
 		var ledger ledger
-		m := startMember(t, broker, stuck(&ledger, "7", release), opts, arroyo.DrainTimeout(20*time.Second)) // offset 3 of partition 1
+		m := start(t, broker, stuckPipeline(&ledger, "7", release), opts, arroyo.DrainTimeout(20*time.Second)) // offset 3 of partition 1
 		broker.WaitStable(group, 1)
 		time.Sleep(time.Second)
 
-		next := startMember(t, broker, ledger.by("next"), opts)
+		next := start(t, broker, ledger.pipeline("next"), opts)
 		began := time.Now()
 		broker.WaitStable(group, 2)
 		if took := time.Since(began); took > 40*time.Second {
@@ -363,7 +371,7 @@ func TestI8RunReturnsInTime(t *testing.T) {
 		{"both", true, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			underEveryProtocol(t, func(t *testing.T, opts []kgo.Opt) {
+			inEveryMode(t, func(t *testing.T, opts []kgo.Opt, start starter) {
 				broker := memkafka.New(t, memkafka.Topic(topic, 2))
 				produce(broker, 20)
 				release := make(chan struct{})
@@ -372,7 +380,7 @@ func TestI8RunReturnsInTime(t *testing.T) {
 					at = "7"
 				}
 				var ledger ledger
-				m := startMember(t, broker, stuck(&ledger, at, release), opts, arroyo.DrainTimeout(10*time.Second))
+				m := start(t, broker, stuckPipeline(&ledger, at, release), opts, arroyo.DrainTimeout(10*time.Second))
 				broker.WaitStable(group, 1)
 				time.Sleep(100 * time.Millisecond)
 				if tt.down {

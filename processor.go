@@ -98,14 +98,22 @@ func MaxInFlightBytes(bytes int64) ProcessorOption {
 // one fetch of it comes on top. It flows again when half of it is done, or
 // sooner if it is fast. Defaults to 50,000, or to MaxInFlight if that is less.
 func MaxPartitionInFlight(records int) ProcessorOption {
-	return func(c *processorConfig) { c.partition.records = records }
+	return func(c *processorConfig) { c.partition.records = given(records) }
 }
 
 // MaxPartitionInFlightBytes is MaxPartitionInFlight in bytes, as
 // MaxInFlightBytes counts them. Defaults to 64 MiB, or to MaxInFlightBytes if
 // that is less.
 func MaxPartitionInFlightBytes(bytes int64) ProcessorOption {
-	return func(c *processorConfig) { c.partition.bytes = bytes }
+	return func(c *processorConfig) { c.partition.bytes = given(bytes) }
+}
+
+// given tells a zero that was given from one that was not.
+func given[N int | int64](n N) N {
+	if n == 0 {
+		return -1
+	}
+	return n
 }
 
 // StallAfter says when a record that is not settled is too old: its partition
@@ -205,9 +213,9 @@ func (c *processorConfig) check(consumer *Consumer, shared bool) error {
 	case c.total.bytes <= 0:
 		return &OptionError{"MaxInFlightBytes", fmt.Sprintf("%d is not positive: give a number of bytes", c.total.bytes)}
 	case c.partition.records < 0:
-		return &OptionError{"MaxPartitionInFlight", fmt.Sprintf("%d is not positive: give a number of records", c.partition.records)}
+		return &OptionError{"MaxPartitionInFlight", "the bound is not positive: give a number of records"}
 	case c.partition.bytes < 0:
-		return &OptionError{"MaxPartitionInFlightBytes", fmt.Sprintf("%d is not positive: give a number of bytes", c.partition.bytes)}
+		return &OptionError{"MaxPartitionInFlightBytes", "the bound is not positive: give a number of bytes"}
 	case shared && c.partition.records > 0:
 		return &OptionError{"MaxPartitionInFlight", "this processor has one pipeline for all partitions: use MaxInFlight, or NewPartitionedProcessor"}
 	case shared && c.partition.bytes > 0:

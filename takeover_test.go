@@ -12,10 +12,10 @@ import (
 // Two members share eight partitions; one vanishes without leaving. After its
 // session the other owns all of them and goes on from the committed offsets.
 func TestMemberDies(t *testing.T) {
-	underEveryProtocol(t, func(t *testing.T, opts []kgo.Opt) {
+	inEveryMode(t, func(t *testing.T, opts []kgo.Opt, start starter) {
 		broker := memkafka.New(t, memkafka.Topic(topic, 8))
 		var ledger ledger
-		survivor := startMember(t, broker, ledger.by("survivor"), opts)
+		survivor := start(t, broker, ledger.pipeline("survivor"), opts)
 		broker.WaitStable(group, 1)
 		rival := broker.Join(group, topic, opts...)
 		broker.WaitStable(group, 2)
@@ -43,14 +43,14 @@ func TestMemberDies(t *testing.T) {
 
 // A second processor joins and leaves while records flow.
 func TestMemberJoinsAndLeaves(t *testing.T) {
-	underEveryProtocol(t, func(t *testing.T, opts []kgo.Opt) {
+	inEveryMode(t, func(t *testing.T, opts []kgo.Opt, start starter) {
 		broker := memkafka.New(t, memkafka.Topic(topic, 8))
 		var ledger ledger
-		first := startMember(t, broker, ledger.by("first"), opts)
+		first := start(t, broker, ledger.pipeline("first"), opts)
 		broker.WaitStable(group, 1)
 		produce(broker, 400)
 
-		second := startMember(t, broker, ledger.by("second"), opts)
+		second := start(t, broker, ledger.pipeline("second"), opts)
 		broker.WaitStable(group, 2)
 		produce(broker, 400)
 		broker.WaitCommitted(group, topic, 800)
