@@ -42,7 +42,7 @@ func TestFollow(t *testing.T) {
 		broker.ProduceRecords(&kgo.Record{Topic: "events", Partition: 2, Value: []byte("e")})
 		expect("e")
 		tx := broker.BeginTransaction()
-		tx.ProduceRecords(&kgo.Record{Topic: "events", Partition: 2, Value: []byte("g")})
+		tx.ProduceRecords(&kgo.Record{Topic: "events", Partition: 0, Value: []byte("g")})
 		broker.ProduceRecords(&kgo.Record{Topic: "events", Partition: 1, Value: []byte("f")})
 		expect("f")
 		tx.Commit()

@@ -25,10 +25,11 @@ type producer struct {
 type sender struct {
 	*kgo.Client
 	seen map[string]topicState // by topic, what the client knows of it
+	sent map[string]int32      // by topic, a partition that has records of it
 }
 
 func newSender(client *kgo.Client) *sender {
-	return &sender{Client: client, seen: make(map[string]topicState)}
+	return &sender{Client: client, seen: make(map[string]topicState), sent: make(map[string]int32)}
 }
 
 // topicState changes when a topic is created anew or gets partitions.
@@ -83,7 +84,7 @@ func (b *Broker) produceValues(s *sender, topic string, values [][]byte) error {
 	}
 	defer release()
 	infos, err := b.partitions(topic)
-	if err != nil {
+	if err != nil || len(values) == 0 {
 		return err
 	}
 	if err := b.refresh(s, topic, len(infos)); err != nil {
@@ -118,9 +119,6 @@ func (b *Broker) produceRecords(s *sender, records []*kgo.Record) error {
 			}
 			count = len(infos)
 			counts[r.Topic] = count
-			if err := b.refresh(s, r.Topic, count); err != nil {
-				return fmt.Errorf("record %d: %w", i, err)
-			}
 		}
 		if r.Partition < 0 || int(r.Partition) >= count {
 			return fmt.Errorf("record %d: topic %q has no partition %d, only 0 to %d", i, r.Topic, r.Partition, count-1)
@@ -129,6 +127,11 @@ func (b *Broker) produceRecords(s *sender, records []*kgo.Record) error {
 		copies[i] = &kgo.Record{
 			Topic: r.Topic, Partition: r.Partition,
 			Key: r.Key, Value: r.Value, Headers: r.Headers, Timestamp: r.Timestamp,
+		}
+	}
+	for topic, count := range counts {
+		if err := b.refresh(s, topic, count); err != nil {
+			return err
 		}
 	}
 	return b.send(s, copies)
@@ -171,16 +174,21 @@ func (b *Broker) refresh(s *sender, topic string, partitions int) error {
 	// that it has.
 	ctx, cancel := context.WithTimeout(b.ctx, waitTimeout)
 	defer cancel()
+	return b.known(ctx, s, topic, int32(partitions-1))
+}
+
+// known waits until the client of s has noted that there is this partition.
+func (b *Broker) known(ctx context.Context, s *sender, topic string, partition int32) error {
 	for {
-		s.ForceMetadataRefresh()
-		leader, _, err := s.PartitionLeader(topic, int32(partitions-1))
+		leader, _, err := s.PartitionLeader(topic, partition)
 		if leader >= 0 && err == nil {
 			return nil
 		}
+		s.ForceMetadataRefresh()
 		select {
 		case <-time.After(time.Millisecond):
 		case <-ctx.Done():
-			return b.why(ctx, fmt.Errorf("topic %q: wait for metadata of partition %d: %w", topic, partitions-1, ctx.Err()))
+			return b.why(ctx, fmt.Errorf("topic %q: wait for metadata of partition %d: %w", topic, partition, ctx.Err()))
 		}
 	}
 }
@@ -199,6 +207,7 @@ func (b *Broker) send(s *sender, records []*kgo.Record) error {
 			}
 			return fmt.Errorf("topic %q, partition %d: %w", result.Record.Topic, result.Record.Partition, err)
 		}
+		s.sent[result.Record.Topic] = result.Record.Partition
 	}
 	return nil
 }

@@ -161,8 +161,21 @@ func (tx *Transaction) end(how kgo.TransactionEndTry) error {
 		if err := tx.sender.AbortBufferedRecords(ctx); err != nil {
 			return tx.broker.why(ctx, err)
 		}
+	} else if err := tx.known(ctx); err != nil {
+		return err
 	}
 	return tx.broker.why(ctx, tx.sender.EndTransaction(ctx, how))
+}
+
+// known waits until the client has noted which partitions it has produced to. Of a topic that it has only just looked up,
+// kgo 1.22.3 sends the records first and notes the partitions then; and it aborts a transaction that has no partitions.
+func (tx *Transaction) known(ctx context.Context) error {
+	for topic, partition := range tx.sender.sent {
+		if err := tx.broker.known(ctx, tx.sender, topic, partition); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (tx *Transaction) discard() {

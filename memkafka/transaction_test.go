@@ -115,3 +115,45 @@ func TestTransactionsGiveUp(t *testing.T) {
 		})
 	}
 }
+
+// A transaction's client has just looked up the topic when the commit comes: kgo then aborts one of about seventy, unless
+// the commit waits until it has noted the partitions. That takes real time.
+func TestCommittedTransactionsAreThere(t *testing.T) {
+	broker := memkafka.New(t, memkafka.Topic("events", 1))
+	const rounds = 300
+	for range rounds {
+		tx := broker.BeginTransaction()
+		tx.Produce("events", "a")
+		tx.Commit()
+	}
+	if n := len(broker.Records("events")); n != rounds {
+		t.Errorf("%d transactions of %d are there", n, rounds)
+	}
+}
+
+// A call that fails, or does nothing, leaves nothing behind that later ones stumble over.
+func TestProduceAfterNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		broker := open(t, memkafka.Topic("events", 1))
+		begin := time.Now()
+		tx := broker.BeginTransaction()
+		for _, produce := range []struct {
+			values  func(string, ...string)
+			records func(...*kgo.Record)
+		}{{broker.Produce, broker.ProduceRecords}, {tx.Produce, tx.ProduceRecords}} {
+			produce.values("events")
+			if err := panicOf(func() { produce.records(&kgo.Record{Topic: "events"}, nil) }); err == nil {
+				t.Error("a record that is none was produced")
+			}
+		}
+		tx.Commit()
+		broker.AddPartitions("events", 2)
+		broker.Produce("events", "a", "b")
+		if got := values(broker.Records("events")); !slices.Equal(got, []string{"a", "b"}) {
+			t.Errorf("the topic has %q", got)
+		}
+		if took := time.Since(begin); took > time.Second {
+			t.Errorf("took %v", took)
+		}
+	})
+}
