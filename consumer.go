@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"sync"
 	"time"
@@ -128,6 +129,17 @@ func NewConsumer(group string, topics []string, opts ...ConsumerOption) (*Consum
 			c.rebalance, c.heartbeat, commitReserve)}
 	}
 	return c, nil
+}
+
+// reads reports whether the consumer reads the topic.
+func (c *Consumer) reads(topic string) bool {
+	if !c.config.regex {
+		return slices.Contains(c.topics, topic)
+	}
+	return slices.ContainsFunc(c.topics, func(expr string) bool {
+		match, err := regexp.MatchString(expr, topic)
+		return err == nil && match
+	})
 }
 
 // Client returns the kgo client, to produce with or to ask the cluster. Do not

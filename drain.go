@@ -90,15 +90,15 @@ func (r *run) serveDrains(now time.Time) {
 
 // drained reports whether nothing is left to do for a drain.
 func (r *run) drained(d *drain) bool {
-	if d.last && r.shared != nil {
-		// Close may hand on, or return, what Flush could not.
-		return r.shared.ended()
+	if d.last && r.shared != nil && !r.shared.ended() {
+		return false // Close may hand on, or return, what Flush could not
 	}
 	// What is done stays done, so each is looked at once.
 	for ; d.settled < len(d.epochs); d.settled++ {
 		p := d.epochs[d.settled]
 		switch {
-		case p.state.fenced.Load(), p.lane.ended(), r.isWaiting(p):
+		case p.state.fenced.Load(), r.isWaiting(p):
+		case p.lane.ended() && r.noLetters(p):
 		case r.shared != nil && p.unsettled.Load() == 0:
 		default:
 			return false
@@ -236,6 +236,9 @@ const abandonGrace = 100 * time.Millisecond
 
 // end waits for the lanes, as long as there is time, and says how it all went.
 func (r *run) end() error {
+	if r.letters != nil {
+		defer r.letters.stop()
+	}
 	lanes := slices.Collect(maps.Keys(r.lanes))
 	for _, l := range lanes {
 		l.requestFinish()
@@ -259,6 +262,11 @@ func (r *run) end() error {
 	}
 	r.consumer.close(leaveGrace)
 	r.runPosted()
+	if r.letters != nil && r.abandoned != nil {
+		if l, err := r.letters.trouble(); err != nil && r.failure == nil {
+			r.failure = r.letterError(l, err)
+		}
+	}
 	for _, l := range lanes {
 		if err := l.failure(); err != nil && r.failure == nil {
 			r.failure = err

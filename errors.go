@@ -44,7 +44,7 @@ var (
 
 	// ErrNoDeadLetter ends a run in which a message was rejected: nothing is
 	// dropped silently.
-	ErrNoDeadLetter = errors.New("arroyo: a rejected message ends the run, because there is nowhere to put it; return arroyo.Drop to skip such messages")
+	ErrNoDeadLetter = errors.New("arroyo: a rejected message ends the run, because there is nowhere to put it: give the processor the option DeadLetter, or return arroyo.Drop to skip such messages")
 
 	// ErrAlreadyRun is returned by a second Run of a Processor.
 	ErrAlreadyRun = errors.New("arroyo: a processor runs once; build a new consumer and processor")

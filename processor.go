@@ -39,6 +39,7 @@ type processorConfig struct {
 	stallAfter     time.Duration
 	log            *slog.Logger
 	hooks          hooks
+	deadLetter     *DeadLetterPolicy
 }
 
 // bound is how much may be queued and unsettled.
@@ -230,6 +231,11 @@ func (c *processorConfig) check(consumer *Consumer, shared bool) error {
 	}
 	if c.partition.bytes == 0 {
 		c.partition.bytes = min(64<<20, c.total.bytes)
+	}
+	if c.deadLetter != nil {
+		if err := c.deadLetter.check(consumer); err != nil {
+			return err
+		}
 	}
 	return c.hooks.check()
 }

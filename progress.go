@@ -26,6 +26,7 @@ type progress struct {
 
 	spans     []*span // oldest first, without the fully done ones at the front
 	head      int     // of spans
+	dropped   int     // how many were before these
 	watermark position
 	known     bool  // whether there is a watermark yet
 	committed int64 // the watermark that was committed last; -1
@@ -37,10 +38,14 @@ type progress struct {
 	room        room
 	stalled     bool
 	committedAt time.Time
+	judge       *judge // nil without limits of dead letters
 
-	unsettled  atomic.Int64  // spans with something pending
-	inFlight   atomic.Int64  // their records
-	bytes      atomic.Int64  // of these
+	unsettled atomic.Int64 // spans with something pending
+	inFlight  atomic.Int64 // their records
+	bytes     atomic.Int64 // of these
+
+	undelivered atomic.Int64 // rejected records whose dead letters are not delivered
+
 	draining   atomic.Bool   // whether messages may be returned
 	drains     chan struct{} // closed when draining begins
 	exceptions sync.Mutex    // see span.except
@@ -152,6 +157,9 @@ func (p *progress) skip(next position) {
 // advance moves the watermark: the offset below which every record seen is
 // done. It goes by the records seen, so that gaps in the log are no obstacle.
 func (p *progress) advance() {
+	if p.judge != nil {
+		p.judgeOn() // it has to see what is let go of here
+	}
 	for ; p.head < len(p.spans); p.head++ {
 		s := p.spans[p.head]
 		done := s.done()
@@ -171,6 +179,7 @@ func (p *progress) advance() {
 	if p.head > len(p.spans)/2 {
 		n := copy(p.spans, p.spans[p.head:])
 		clear(p.spans[n:])
+		p.dropped += p.head
 		p.spans, p.head = p.spans[:n], 0
 	}
 }
@@ -215,6 +224,15 @@ func (p *progress) spanSettled(s *span) {
 	settled := p.run.settled.Add(int64(len(s.records)))
 	due := p.run.commitAt.Load()
 	if p.lane.watched.Load() || p.run.watched.Load() || due > 0 && settled >= due {
+		p.run.wake()
+	}
+}
+
+// letterDone says that a rejected message's dead letter needs no more waiting
+// for.
+func (p *progress) letterDone() {
+	p.undelivered.Add(-1)
+	if p.lane.watched.Load() || p.run.watched.Load() {
 		p.run.wake()
 	}
 }

@@ -302,6 +302,7 @@ func (l *recordLane) fillChunk() bool {
 			}
 			msgs = msgs[:n]
 			if markers != 0 {
+				s.markers |= markers
 				s.ack(markers)
 			}
 		}

@@ -27,6 +27,10 @@ type run struct {
 	old    map[Partition]*recordLane   // of assignments that are over
 	waits  map[Partition]*waitsForLane // that came back while their old lane goes on
 
+	letters  *letters           // nil: a rejected message ends the run
+	judged   map[*progress]bool // those with letters that wait to be judged
+	letterAt time.Time          // when to look at letters again
+
 	full         map[*progress]bool
 	over         bool      // whether the total bound is met
 	roomAt       time.Time // when to look at those that are full again
@@ -71,6 +75,7 @@ func newRun(p *Processor) *run {
 		lanes:     make(map[*recordLane]bool),
 		old:       make(map[Partition]*recordLane),
 		waits:     make(map[Partition]*waitsForLane),
+		judged:    make(map[*progress]bool),
 		full:      make(map[*progress]bool),
 		stepsLeft: make(map[string]*StepStatus),
 	}
@@ -83,6 +88,12 @@ func newRun(p *Processor) *run {
 	}
 	r.tracker.rejected = func(s *span, index int, err error) {
 		r.post(func() { r.fail(r.rejection(s, index, err)) })
+	}
+	if policy := p.config.deadLetter; policy != nil {
+		r.letters = newLetters(*policy, r.consumer.group, r.log, r.consumer.wake, func(l *letter, err error) {
+			r.post(func() { r.lettersFail(l, err) })
+		})
+		r.tracker.rejected = r.letters.rejected
 	}
 	r.tracker.misused = func(err error) { r.post(func() { r.fail(err) }) }
 	if p.shared {
@@ -102,6 +113,9 @@ func (r *run) loop(ctx context.Context) error {
 	r.stallAt = now.Add(r.stallCheck())
 	r.alarm = time.AfterFunc(r.config.commitInterval, r.consumer.wake)
 	defer r.alarm.Stop()
+	if r.letters != nil {
+		r.commit.start(func() { r.letters.serve(r.ctx) })
+	}
 	if r.shared != nil {
 		r.startLane(r.shared)
 	}
@@ -149,6 +163,7 @@ func (r *run) step(ctx context.Context) (room bool) {
 		r.abandonRest()
 		r.consumer.close(leaveGrace)
 	}
+	r.serveLetters(now)
 	r.serveWaits(now)
 	r.serveDrains(now)
 	if due := r.tracker.commitAt.Load(); !now.Before(r.commitAt) || due > 0 && r.tracker.settled.Load() >= due {
@@ -209,8 +224,12 @@ func (r *run) assigned(ev *Assigned) {
 		if lane == nil {
 			lane = r.laneFor(s, now)
 		}
-		r.progress[s.Epoch] = newProgress(s, &r.tracker, lane)
-		r.progress[s.Epoch].committedAt = now
+		p := newProgress(s, &r.tracker, lane)
+		p.committedAt = now
+		if policy := r.config.deadLetter; policy.limited() {
+			p.judge = newJudge(policy)
+		}
+		r.progress[s.Epoch] = p
 	}
 	r.logEpochs(slog.LevelInfo, "partitions assigned", ev.Epochs)
 	r.config.hooks.assigned(ev.Epochs)
@@ -237,6 +256,7 @@ func (r *run) lost(ev *Lost) {
 func (r *run) forget(p *progress) {
 	delete(r.progress, p.state.Epoch)
 	delete(r.full, p)
+	delete(r.judged, p)
 	p.forget()
 	if r.shared == nil {
 		r.leaveLane(p)
@@ -296,6 +316,7 @@ func (r *run) setAlarm() {
 	}
 	sooner(r.stallAt)
 	sooner(r.roomAt)
+	sooner(r.letterAt)
 	if r.stopping {
 		sooner(r.stopBy)
 	}

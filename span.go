@@ -35,6 +35,7 @@ type span struct {
 	next    position // where to go on once all of the span is done
 	since   time.Time
 	bytes   int
+	markers uint64 // of transactions; set before they are acked
 
 	// In a derived span.
 	from origin
@@ -132,6 +133,19 @@ func (s *span) except(mask uint64, exception *atomic.Uint64) (won uint64) {
 	lost := s.decided.Or(mask) & mask
 	exception.And(^lost)
 	return mask &^ lost
+}
+
+// delivered says that the dead letter of a rejected message was delivered.
+func (s *span) delivered(index uint8) {
+	s.rejected.And(^(1 << index))
+	s.settle()
+	s.owner.letterDone()
+}
+
+// retract makes of a rejection, whose dead letter is not delivered, a Return.
+func (s *span) retract(index uint8) {
+	s.returned.Or(1 << index)
+	s.delivered(index)
 }
 
 // settle tells the epoch, once, that nothing of the span is pending.

@@ -22,10 +22,19 @@ type Status struct {
 	Abandoned     int64 // records that were not done at the deadline of a drain, in all
 	BoundFlushes  int64 // times that the steps were flushed because the bound was met
 
+	DeadLetters DeadLetterStatus
+
 	Partitions []PartitionStatus // sorted by topic and number
 	Steps      []StepStatus      // in the order in which they were first used
 
 	commitsFailFor time.Duration
+}
+
+// DeadLetterStatus tells of the dead letters of a run.
+type DeadLetterStatus struct {
+	Delivered int64
+	Pending   int   // rejected messages whose dead letters are not delivered yet
+	Err       error // what delivering them fails with now
 }
 
 // State says what a processor does.
@@ -127,6 +136,7 @@ func (r *run) snapshot() Status {
 		InFlightBytes: r.tracker.bytes.Load(),
 		Abandoned:     r.left,
 		BoundFlushes:  r.boundFlushes,
+		DeadLetters:   r.letters.status(),
 		Partitions:    make([]PartitionStatus, 0, len(r.progress)),
 		Steps:         r.steps(),
 	}
@@ -246,6 +256,15 @@ func (s Status) MarshalJSON() ([]byte, error) {
 		Err       string `json:",omitempty"`
 		CommitErr string `json:",omitempty"`
 	}{plain(s), errorText(s.Err), errorText(s.CommitErr)})
+}
+
+// MarshalJSON writes the error as its text.
+func (s DeadLetterStatus) MarshalJSON() ([]byte, error) {
+	type plain DeadLetterStatus
+	return json.Marshal(struct {
+		plain
+		Err string `json:",omitempty"`
+	}{plain(s), errorText(s.Err)})
 }
 
 // MarshalJSON writes the age as Go does, "1.5s".

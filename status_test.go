@@ -204,6 +204,7 @@ func (r *stallRecorder) String() string {
 func TestHealth(t *testing.T) {
 	inEveryMode(t, func(t *testing.T, opts []kgo.Opt, start starter) {
 		broker := memkafka.New(t, memkafka.Topic(topic, 1))
+		opts = append(opts, kgo.FetchMaxWait(10*time.Second)) // fewer fetches in all these hours
 		var ledger ledger
 		owner := start(t, broker, ledger.pipeline("owner"), opts)
 		broker.WaitStable(group, 1)
@@ -231,6 +232,7 @@ func TestHealth(t *testing.T) {
 		}
 		fault.Heal()
 		broker.WaitCommitted(group, topic, 80)
+		time.Sleep(20 * time.Second) // until the next commit is answered
 		if err := owner.Health(); err != nil {
 			t.Errorf("after the commits succeed again: %v", err)
 		}
