@@ -55,8 +55,8 @@ func (r *Rig) rejected(s *span, index int, err error) {
 		r.reasons[s] = err
 		r.mu.Unlock()
 	}
-	s.rejected.And(^(1 << index))
-	s.settle()
+	s.owner.undelivered.Add(1)
+	s.delivered(uint8(index))
 }
 
 // HandedOn tells the rig that a message came out of the pipeline under test, or

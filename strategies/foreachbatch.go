@@ -20,7 +20,7 @@ import (
 func ForEachBatch[T any](size int, wait time.Duration, f func(context.Context, []arroyo.Message[T]) error, opts ...Option) arroyo.Strategy[T] {
 	require("ForEachBatch", "the function is nil", f != nil)
 	s := &forEachBatch[T]{config: configure("ForEachBatch", f, opts), f: f, task: asTask(f)}
-	s.collector = newCollector("ForEachBatch", s.config.step, size, wait, s.call)
+	s.collector = newCollector("ForEachBatch", s.config, size, wait, s.call)
 	return s
 }
 
@@ -33,7 +33,7 @@ type forEachBatch[T any] struct {
 
 func (s *forEachBatch[T]) call(ctx context.Context, rows []arroyo.Message[T]) (err error) {
 	step := s.config.step
-	step.Enter(ctx, len(rows))
+	step.Enter(ctx, 0) // the collector counted them
 	first := rows[0]
 	defer func() {
 		if v := recover(); v != nil {

@@ -16,6 +16,7 @@ type Option func(*config)
 type config struct {
 	name string
 	attempts
+	maxSize *maxSize
 }
 
 // Name names the step in errors, logs and Status. Defaults to the step's kind
@@ -48,6 +49,7 @@ func configure(kind string, f any, opts []Option) *config {
 	for _, opt := range opts {
 		opt(c)
 	}
+	require(kind, "it takes no MaxSize", c.maxSize == nil || takesMaxSize[kind])
 	require(kind, "it takes neither Retry nor Timeout, because its function returns no error",
 		c.simple() || returnsError(f))
 	c.step = arroyo.NewStep(c.name)
