@@ -76,6 +76,13 @@ func hotPaths() []hotPath {
 			},
 			sum: whole,
 		},
+		{
+			name: "RunTask-Batch1000-Unbatch-ForEach",
+			build: func(sum *uint64) arroyo.Strategy[*kgo.Record] {
+				return strategies.RunTask(decode, strategies.Batch(1000, time.Hour, strategies.Unbatch(each(sum))))
+			},
+			sum: whole,
+		},
 	}
 }
 
