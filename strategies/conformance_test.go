@@ -24,11 +24,8 @@ const (
 
 func number(i int) int { return i }
 
-<<<<<<< HEAD
-=======
 func record(i int) *kgo.Record { return &kgo.Record{Value: fmt.Append(nil, i)} }
 
->>>>>>> fb315da (wip)
 func square(_ context.Context, m arroyo.Message[int]) (int, error) {
 	switch {
 	case m.Payload%11 == 7:
@@ -137,18 +134,6 @@ func TestConformance(t *testing.T) {
 			}, number, strategytest.Capacity(200), strategytest.Folds())
 		})
 	}
-<<<<<<< HEAD
-	t.Run("Interval", func(t *testing.T) {
-		strategytest.Conformance(t, func(next arroyo.Strategy[strategies.Span]) arroyo.Strategy[int] {
-			return strategies.Interval[int](0, next)
-		}, number, strategytest.Keeps(1))
-	})
-	t.Run("Interval of a minute", func(t *testing.T) {
-		strategytest.Conformance(t, func(next arroyo.Strategy[strategies.Span]) arroyo.Strategy[int] {
-			return strategies.Interval[int](time.Minute, next)
-		}, number, strategytest.Keeps(1))
-	})
-=======
 	for _, atLeast := range []time.Duration{0, time.Minute} {
 		t.Run(fmt.Sprintf("Interval %v", atLeast), func(t *testing.T) {
 			strategytest.Conformance(t, func(next arroyo.Strategy[strategies.Span]) arroyo.Strategy[*kgo.Record] {
@@ -156,7 +141,6 @@ func TestConformance(t *testing.T) {
 			}, record, strategytest.Keeps(1))
 		})
 	}
->>>>>>> fb315da (wip)
 	t.Run("Healthcheck", func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "health")
 		strategytest.Conformance(t, func(next arroyo.Strategy[int]) arroyo.Strategy[int] {

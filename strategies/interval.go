@@ -9,11 +9,8 @@ import (
 	"slices"
 	"time"
 
-<<<<<<< HEAD
-=======
 	"github.com/twmb/franz-go/pkg/kgo"
 
->>>>>>> fb315da (wip)
 	"github.com/arroyo-go/arroyo"
 )
 
@@ -48,17 +45,10 @@ type Span struct {
 // one partition as well as in one with many. The messages of a partition have
 // to come in the order of their offsets: put it in front of steps that do not
 // keep it. It panics if atLeast is negative.
-<<<<<<< HEAD
-func Interval[T any](atLeast time.Duration, next arroyo.Strategy[Span], opts ...Option) arroyo.Strategy[T] {
-	require("Interval", "the next step is nil", next != nil)
-	require("Interval", fmt.Sprintf("a length of %v is negative", atLeast), atLeast >= 0)
-	return &interval[T]{
-=======
 func Interval(atLeast time.Duration, next arroyo.Strategy[Span], opts ...Option) arroyo.Strategy[*kgo.Record] {
 	require("Interval", "the next step is nil", next != nil)
 	require("Interval", fmt.Sprintf("a length of %v is negative", atLeast), atLeast >= 0)
 	return &interval{
->>>>>>> fb315da (wip)
 		step:    configure("Interval", nil, opts).step,
 		atLeast: atLeast,
 		next:    next,
@@ -66,11 +56,7 @@ func Interval(atLeast time.Duration, next arroyo.Strategy[Span], opts ...Option)
 	}
 }
 
-<<<<<<< HEAD
-type interval[T any] struct {
-=======
 type interval struct {
->>>>>>> fb315da (wip)
 	step    *arroyo.Step
 	atLeast time.Duration
 	next    arroyo.Strategy[Span]
@@ -94,11 +80,7 @@ type mark struct {
 
 var errNoRecord = errors.New("the message has no record, so it is in no interval")
 
-<<<<<<< HEAD
-func (s *interval[T]) Submit(ctx context.Context, msgs []arroyo.Message[T]) error {
-=======
 func (s *interval) Submit(ctx context.Context, msgs []arroyo.Message[*kgo.Record]) error {
->>>>>>> fb315da (wip)
 	s.step.Enter(ctx, len(msgs))
 	for i := range msgs {
 		m := &msgs[i]
@@ -112,11 +94,7 @@ func (s *interval) Submit(ctx context.Context, msgs []arroyo.Message[*kgo.Record
 	return s.handOn(ctx)
 }
 
-<<<<<<< HEAD
-func (s *interval[T]) take(m *arroyo.Message[T]) error {
-=======
 func (s *interval) take(m *arroyo.Message[*kgo.Record]) error {
->>>>>>> fb315da (wip)
 	r := m.Record()
 	if r == nil {
 		return errNoRecord
@@ -138,22 +116,14 @@ func (s *interval) take(m *arroyo.Message[*kgo.Record]) error {
 }
 
 // end ends a span at a record, with which the next one begins.
-<<<<<<< HEAD
-func (s *interval[T]) end(p arroyo.Partition, open *openSpan, at mark) {
-=======
 func (s *interval) end(p arroyo.Partition, open *openSpan, at mark) {
->>>>>>> fb315da (wip)
 	s.out = append(s.out, arroyo.Join(Span{p, open.first, at.offset, open.start, at.at}, open.members))
 	clear(open.members)
 	open.members = open.members[:0]
 	open.first, open.start = at.offset, at.at
 }
 
-<<<<<<< HEAD
-func (s *interval[T]) handOn(ctx context.Context) (err error) {
-=======
 func (s *interval) handOn(ctx context.Context) (err error) {
->>>>>>> fb315da (wip)
 	if len(s.out) > 0 {
 		err = s.next.Submit(ctx, s.out)
 	}
@@ -162,11 +132,7 @@ func (s *interval) handOn(ctx context.Context) (err error) {
 	return err
 }
 
-<<<<<<< HEAD
-func (s *interval[T]) Flush(ctx context.Context) error {
-=======
 func (s *interval) Flush(ctx context.Context) error {
->>>>>>> fb315da (wip)
 	of := arroyo.FlushOf(ctx)
 	s.forgetFenced()
 	epochs := slices.SortedFunc(maps.Keys(s.open), func(a, b arroyo.Epoch) int { return cmp.Compare(a.N, b.N) })
@@ -187,11 +153,7 @@ func (s *interval) Flush(ctx context.Context) error {
 }
 
 // endEarly ends a span before its last record. Time does not run backwards.
-<<<<<<< HEAD
-func (s *interval[T]) endEarly(p arroyo.Partition, open *openSpan) {
-=======
 func (s *interval) endEarly(p arroyo.Partition, open *openSpan) {
->>>>>>> fb315da (wip)
 	if open.last.offset == open.first {
 		return
 	}
@@ -215,19 +177,11 @@ func giveBack(open *openSpan) (all bool) {
 	return all
 }
 
-<<<<<<< HEAD
-func (s *interval[T]) forgetFenced() {
-	maps.DeleteFunc(s.open, func(_ arroyo.Epoch, open *openSpan) bool { return open.members[0].Fenced() })
-}
-
-func (s *interval[T]) Close(ctx context.Context) error {
-=======
 func (s *interval) forgetFenced() {
 	maps.DeleteFunc(s.open, func(_ arroyo.Epoch, open *openSpan) bool { return open.members[0].Fenced() })
 }
 
 func (s *interval) Close(ctx context.Context) error {
->>>>>>> fb315da (wip)
 	if ctx.Err() == nil {
 		for _, open := range s.open {
 			giveBack(open)

@@ -29,11 +29,7 @@ type spanRig struct {
 
 func newSpanRig(t *testing.T, atLeast time.Duration) *spanRig {
 	end := &collect[strategies.Span]{}
-<<<<<<< HEAD
-	return &spanRig{onLane(t, strategies.Interval[*kgo.Record](atLeast, end, strategies.Name("interval"))), end}
-=======
 	return &spanRig{onLane(t, strategies.Interval(atLeast, end, strategies.Name("interval"))), end}
->>>>>>> fb315da (wip)
 }
 
 func (r *spanRig) tick(e arroyo.Epoch, seconds ...int) {
@@ -178,11 +174,7 @@ func TestIntervalAtTheBound(t *testing.T) {
 func TestIntervalInARunAtItsBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var spans list[strategies.Span]
-<<<<<<< HEAD
-		b := newBench(t, 2, strategies.Interval[*kgo.Record](time.Hour, into(&spans)), arroyo.MaxInFlight(200))
-=======
 		b := newBench(t, 2, strategies.Interval(time.Hour, into(&spans)), arroyo.MaxInFlight(200))
->>>>>>> fb315da (wip)
 		records := make([]*kgo.Record, 2000)
 		for i := range records {
 			records[i] = &kgo.Record{Topic: "events", Partition: int32(i % 2), Timestamp: noon.Add(time.Duration(i) * time.Second)}
@@ -200,11 +192,7 @@ func TestIntervalInARunAtItsBound(t *testing.T) {
 func TestIntervalWithoutRecords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		end := &collect[strategies.Span]{}
-<<<<<<< HEAD
-		r := onLane(t, detach{strategies.Interval[int](0, end, strategies.Name("interval"))})
-=======
 		r := onLane(t, detach{strategies.Interval(0, end, strategies.Name("interval"))})
->>>>>>> fb315da (wip)
 		r.feed(r.assign(0), "x")
 		var step *arroyo.StepError
 		if err := r.Finish(); !errors.As(err, &step) || step.Step != "interval" || !strings.Contains(err.Error(), "has no record") {
@@ -214,19 +202,11 @@ func TestIntervalWithoutRecords(t *testing.T) {
 }
 
 // detach hands on messages that stand for nothing.
-<<<<<<< HEAD
-type detach struct{ next arroyo.Strategy[int] }
-
-func (d detach) Submit(ctx context.Context, msgs []arroyo.Message[*kgo.Record]) error {
-	arroyo.AckAll(msgs)
-	return d.next.Submit(ctx, make([]arroyo.Message[int], len(msgs)))
-=======
 type detach struct{ next arroyo.Strategy[*kgo.Record] }
 
 func (d detach) Submit(ctx context.Context, msgs []arroyo.Message[*kgo.Record]) error {
 	arroyo.AckAll(msgs)
 	return d.next.Submit(ctx, make([]arroyo.Message[*kgo.Record], len(msgs)))
->>>>>>> fb315da (wip)
 }
 func (d detach) Flush(ctx context.Context) error { return d.next.Flush(ctx) }
 func (d detach) Close(ctx context.Context) error { return d.next.Close(ctx) }
@@ -273,11 +253,7 @@ func testIntervalsCover(t *testing.T, rng *rand.Rand, cut bool) {
 	const partitions = 3
 	var spans list[strategies.Span]
 	pipeline := func() arroyo.Strategy[*kgo.Record] {
-<<<<<<< HEAD
-		return strategies.Interval[*kgo.Record](time.Duration(rng.IntN(4))*time.Second,
-=======
 		return strategies.Interval(time.Duration(rng.IntN(4))*time.Second,
->>>>>>> fb315da (wip)
 			strategies.ForEach(func(ctx context.Context, m arroyo.Message[strategies.Span]) error {
 				spans.add(m.Payload)
 				return nil

@@ -259,13 +259,8 @@ func TestFoldConstructorsPanic(t *testing.T) {
 		"Unfold: the function":                  func() { strategies.Unfold[string](nil, text) },
 		"Unfold: the next step":                 func() { strategies.Unfold(words, nil) },
 		"Unbatch: the next step":                func() { strategies.Unbatch[string](nil) },
-<<<<<<< HEAD
-		"Interval: a length of -1s is negative": func() { strategies.Interval[int](-time.Second, &collect[strategies.Span]{}) },
-		"Interval: the next step":               func() { strategies.Interval[int](0, nil) },
-=======
 		"Interval: a length of -1s is negative": func() { strategies.Interval(-time.Second, &collect[strategies.Span]{}) },
 		"Interval: the next step":               func() { strategies.Interval(0, nil) },
->>>>>>> fb315da (wip)
 		"Healthcheck: the path is empty":        func() { strategies.Healthcheck("", time.Second, text) },
 		"Healthcheck: an interval of 0s":        func() { strategies.Healthcheck("x", 0, text) },
 		"Healthcheck: the next step":            func() { strategies.Healthcheck[string]("x", time.Second, nil) },
