@@ -86,8 +86,7 @@ func (t *tap) sawJoin(w *wire, req *kmsg.JoinGroupRequest, resp *kmsg.JoinGroupR
 		return
 	}
 	t.mu.Lock()
-	g := t.groupNotes(req.Group)
-	g.leader, g.kip848 = resp.LeaderID, false
+	t.leaders[req.Group] = resp.LeaderID
 	t.mu.Unlock()
 	t.note(resp.MemberID, &memberNotes{
 		group: req.Group, client: w.clientID(), host: w.link.host, owned: ownedOf(req),
@@ -178,10 +177,6 @@ func (t *tap) sawConsumerHeartbeat(w *wire, req *kmsg.ConsumerGroupHeartbeatRequ
 		t.log.add("group %q: %s left", req.Group, w)
 		return
 	case req.MemberEpoch == 0:
-		t.mu.Lock()
-		g := t.groupNotes(req.Group)
-		g.kip848, g.assignor = true, req.ServerAssignor
-		t.mu.Unlock()
 		t.note(id, &memberNotes{
 			group: req.Group, client: w.clientID(), host: w.link.host, static: req.InstanceID != nil,
 		}, consumerSession)

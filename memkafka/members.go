@@ -100,7 +100,11 @@ func (b *Broker) kick(group, member string) error {
 		return err
 	}
 	who := b.tap.describe(m.MemberID)
-	if err := b.remove(group, m.MemberID); err != nil {
+	kip848, _, err := b.isKIP848(group)
+	if err != nil {
+		return err
+	}
+	if err := b.remove(group, m.MemberID, kip848); err != nil {
 		return err
 	}
 	b.tap.drop(m.MemberID)
@@ -134,7 +138,7 @@ func findMember(info *kfake.GroupInfo, name string) (*kfake.GroupMember, error) 
 }
 
 // remove tells the coordinator that a member has left.
-func (b *Broker) remove(group, member string) error {
+func (b *Broker) remove(group, member string, kip848 bool) error {
 	release, err := b.use()
 	if err != nil {
 		return err
@@ -142,7 +146,7 @@ func (b *Broker) remove(group, member string) error {
 	defer release()
 	ctx, cancel := context.WithTimeout(b.ctx, waitTimeout)
 	defer cancel()
-	if b.isKIP848(group) {
+	if kip848 {
 		req := kmsg.NewPtrConsumerGroupHeartbeatRequest()
 		req.Group, req.MemberID, req.MemberEpoch = group, member, -1
 		resp, err := req.RequestWith(ctx, b.client)
@@ -168,10 +172,32 @@ func (b *Broker) remove(group, member string) error {
 	return kerr.ErrorForCode(resp.ErrorCode)
 }
 
-func (b *Broker) isKIP848(group string) bool {
-	b.tap.mu.Lock()
-	defer b.tap.mu.Unlock()
-	return b.tap.groupNotes(group).kip848
+// isKIP848 asks the coordinator whether the group, one with members, is of the new protocol, and by which assignor. What
+// the tap has seen does not tell: a member is in before its answer has passed.
+func (b *Broker) isKIP848(group string) (is bool, assignor string, err error) {
+	release, err := b.use()
+	if err != nil {
+		return false, "", err
+	}
+	defer release()
+	ctx, cancel := context.WithTimeout(b.ctx, waitTimeout)
+	defer cancel()
+	req := kmsg.NewPtrConsumerGroupDescribeRequest()
+	req.Groups = []string{group}
+	resp, err := req.RequestWith(ctx, b.client)
+	if err != nil {
+		return false, "", b.why(ctx, err)
+	}
+	for _, g := range resp.Groups {
+		switch err := kerr.ErrorForCode(g.ErrorCode); err {
+		case nil:
+			return true, g.AssignorName, nil
+		case kerr.GroupIDNotFound: // what brokers say of a classic group
+		default:
+			return false, "", err
+		}
+	}
+	return false, "", nil
 }
 
 func (b *Broker) forceRebalance(group string) error {
@@ -183,7 +209,10 @@ func (b *Broker) forceRebalance(group string) error {
 		return fmt.Errorf("it has no members: it is %s", info.State)
 	}
 	b.log.add("group %q: a rebalance is forced", group)
-	kip848 := b.isKIP848(group)
+	kip848, assignor, err := b.isKIP848(group)
+	if err != nil {
+		return err
+	}
 	epoch := info.Epoch + 1
 	if !kip848 && info.State == "CompletingRebalance" {
 		epoch = info.Epoch // the leader is about to say who has what
@@ -193,13 +222,11 @@ func (b *Broker) forceRebalance(group string) error {
 	b.mu.Unlock()
 	switch {
 	case kip848:
-		return b.bumpEpoch(group)
+		return b.bumpEpoch(group, assignor)
 	case info.State != "Stable":
 		return nil // one is under way
 	}
-	b.tap.mu.Lock()
-	leader := b.tap.groupNotes(group).leader
-	b.tap.mu.Unlock()
+	leader := b.tap.leaderOf(group)
 	b.cluster.Fault(kfake.Fault{
 		Keys:  []kmsg.Key{kmsg.Heartbeat},
 		Group: group,
@@ -217,7 +244,7 @@ func (b *Broker) forcedEpoch(group string) int32 {
 }
 
 // bumpEpoch has a member without topics join and leave.
-func (b *Broker) bumpEpoch(group string) error {
+func (b *Broker) bumpEpoch(group, assignor string) error {
 	release, err := b.use()
 	if err != nil {
 		return err
@@ -225,15 +252,14 @@ func (b *Broker) bumpEpoch(group string) error {
 	defer release()
 	ctx, cancel := context.WithTimeout(b.ctx, waitTimeout)
 	defer cancel()
-	b.tap.mu.Lock()
-	assignor := b.tap.groupNotes(group).assignor // that of the last one to join is the group's
-	b.tap.mu.Unlock()
 	req := kmsg.NewPtrConsumerGroupHeartbeatRequest()
 	req.Group = group
 	req.MemberID = fmt.Sprintf("memkafka-%d", time.Now().UnixNano())
 	req.RebalanceTimeoutMillis = int32(waitTimeout.Milliseconds())
 	req.SubscribedTopicNames = []string{}
-	req.ServerAssignor = assignor
+	if assignor != "" {
+		req.ServerAssignor = &assignor // that of the last one to join is the group's
+	}
 	req.Topics = []kmsg.ConsumerGroupHeartbeatRequestTopic{}
 	resp, err := req.RequestWith(ctx, b.client)
 	if err != nil {
@@ -242,7 +268,7 @@ func (b *Broker) bumpEpoch(group string) error {
 	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
 		return err
 	}
-	return b.remove(group, req.MemberID)
+	return b.remove(group, req.MemberID, true)
 }
 
 func (b *Broker) expireOffsets(group string) error {

@@ -3,6 +3,7 @@ package memkafka_test
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -130,6 +131,35 @@ func TestForceRebalance(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A KIP-848 member is in its group a moment before it has been told so. The two need not wait for that, nor take the group
+// for a classic one. The moment is short, in real time, so there are many rounds.
+func TestKIP848GroupThatBegins(t *testing.T) {
+	for range 60 {
+		broker := open(t, memkafka.Topic("events", 1))
+		join := func(group string) {
+			broker.Join(group, "events", kgo.ServerSideBalancer(), kgo.ClientID("me"))
+			for broker.Members(group) == 0 {
+				runtime.Gosched()
+			}
+		}
+		join("kicked")
+		me := broker.Group("kicked").Members[0].ID
+		broker.Kick("kicked", "me")
+		for _, m := range broker.Group("kicked").Members {
+			if m.ID == me { // another one is fine: it comes back
+				t.Fatal("still a member after the kick")
+			}
+		}
+		join("forced")
+		before := broker.Group("forced").Epoch
+		broker.ForceRebalance("forced")
+		if after := broker.Group("forced").Epoch; after <= before {
+			t.Fatalf("epoch %d after the rebalance, %d before", after, before)
+		}
+		broker.Close()
 	}
 }
 

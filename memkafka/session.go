@@ -99,7 +99,7 @@ func (t *tap) look(id string, m *memberNotes) {
 	t.mu.Unlock()
 
 	if away {
-		_ = t.broker.remove(m.group, id) // an error means that it is back, with another ID
+		_ = t.broker.remove(m.group, id, true) // an error means that it is back, with another ID
 	}
 	info, err := t.broker.group(m.group)
 	if err != nil {

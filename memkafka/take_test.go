@@ -211,7 +211,7 @@ func TestHangTooLong(t *testing.T) {
 				} else {
 					begin := time.Now()
 					broker.WaitStable("g", 1)
-					if took := time.Since(begin); took > 15*time.Second {
+					if took := time.Since(begin); took > 16*time.Second { // 5 s later than 20 s, and a look at it
 						t.Errorf("out after %v", took)
 					}
 					mustOwnAll(t, 4, b)

@@ -20,7 +20,7 @@ type tap struct {
 	tagged  map[uint32]*wire // connections whose requests carry tags, by what the tags say
 	tags    uint32
 	members map[string]*memberNotes // by member ID
-	groups  map[string]*groupNotes
+	leaders map[string]string       // member IDs by classic group
 	topics  map[[16]byte]string // names by ID
 }
 
@@ -38,19 +38,12 @@ type memberNotes struct {
 	revocation revocation // KIP-848
 }
 
-// groupNotes is what requests and answers told of a group.
-type groupNotes struct {
-	kip848   bool
-	leader   string // member ID; classic
-	assignor *string
-}
-
 func newTap() *tap {
 	return &tap{
 		log:     newEventLog(),
 		tagged:  make(map[uint32]*wire),
 		members: make(map[string]*memberNotes),
-		groups:  make(map[string]*groupNotes),
+		leaders: make(map[string]string),
 		topics:  make(map[[16]byte]string),
 	}
 }
@@ -106,14 +99,11 @@ func (t *tap) forget(w *wire) {
 	delete(t.tagged, w.tag)
 }
 
-// groupNotes returns the notes on a group. The caller holds mu.
-func (t *tap) groupNotes(group string) *groupNotes {
-	g := t.groups[group]
-	if g == nil {
-		g = &groupNotes{}
-		t.groups[group] = g
-	}
-	return g
+// leaderOf returns the member ID of a classic group's leader.
+func (t *tap) leaderOf(group string) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.leaders[group]
 }
 
 // topicName returns the name of the topic with that ID, if there is one.
