@@ -21,7 +21,7 @@ type tap struct {
 	tags    uint32
 	members map[string]*memberNotes // by member ID
 	leaders map[string]string       // member IDs by classic group
-	topics  map[[16]byte]string // names by ID
+	topics  map[[16]byte]string     // names by ID
 }
 
 // memberNotes is what requests and answers told of a member of a group.
