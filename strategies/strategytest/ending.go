@@ -75,7 +75,8 @@ func (s *suite[In, Out]) fenced(t reporter) {
 	tr.stop()
 	tr.checkNoneFenced(calls)
 	tr.complete(again, epochs[1], epochs[2])
-	if len(first) > 0 && len(tr.ledger.handed(again)) == 0 {
+	// What is put together with others may come to nothing.
+	if len(first) > 0 && len(tr.ledger.handed(again)) == 0 && !s.folds {
 		tr.t.Errorf("what was read again in a new epoch was taken for what it was before: nothing of it was handed on, and it is not done yet")
 	}
 }

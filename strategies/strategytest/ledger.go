@@ -18,7 +18,7 @@ type ledger struct {
 	mu      sync.Mutex
 	entries map[*kgo.Record]*entry
 	order   []*kgo.Record // as they were fed
-	last    map[orderKey]int64
+	last    map[orderKey]stretch
 	fenced  map[arroyo.Epoch]bool
 	queued  map[arroyo.Epoch]int // how many were not submitted yet
 }
@@ -40,7 +40,7 @@ func newLedger(t reporter, c *config) *ledger {
 		t:       t,
 		config:  c,
 		entries: make(map[*kgo.Record]*entry),
-		last:    make(map[orderKey]int64),
+		last:    make(map[orderKey]stretch),
 		fenced:  make(map[arroyo.Epoch]bool),
 		queued:  make(map[arroyo.Epoch]int),
 	}
@@ -98,39 +98,70 @@ func handedOn[T any](l *ledger, m arroyo.Message[T]) {
 	if err := arroyo.HandedOn(l.rig, m); err != nil {
 		l.t.Errorf("%v", err)
 	}
-	some := false
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	var records []*kgo.Record
 	for r := range m.Records() {
-		some = true
-		e := l.entries[r]
-		e.handed = true
-		l.checkOrder(r, e)
+		records = append(records, r)
+		l.entries[r].handed = true
 	}
-	if !some {
+	if len(records) == 0 {
 		l.t.Errorf("a message came out that stands for no record; was the slice of a Submit kept, or a message made without With, Join or Split?")
 	}
+	l.checkOrder(records)
 }
 
-func (l *ledger) checkOrder(r *kgo.Record, e *entry) {
+// stretch is from the first to the last offset of a message.
+type stretch struct{ first, last int64 }
+
+// checkOrder checks that neither the first nor the last record that messages
+// stand for goes back. A record may be there again, if it was made several
+// messages of; in a message that has one twice the order is not looked at.
+func (l *ledger) checkOrder(records []*kgo.Record) {
 	if l.config.unordered {
 		return
 	}
-	k := orderKey{epoch: e.epoch}
-	if l.config.key != nil {
-		k.key = l.config.key(e.i)
+	var (
+		stretches = make(map[orderKey]stretch)
+		twice     = make(map[*kgo.Record]bool, len(records))
+		again     bool
+	)
+	for _, r := range records {
+		again = again || twice[r]
+		twice[r] = true
 	}
-	if last, ok := l.last[k]; ok && r.Offset < last {
-		l.t.Errorf("offset %d of %v was handed on after offset %d%s", r.Offset, e.epoch, last, ofKey(k.key))
+	for _, r := range records {
+		e := l.entries[r]
+		k := orderKey{epoch: e.epoch}
+		if l.config.key != nil {
+			k.key = l.config.key(e.i)
+		}
+		s, ok := stretches[k]
+		switch {
+		case !ok:
+			s = stretch{r.Offset, r.Offset}
+		case r.Offset < s.last && !again:
+			l.outOfOrder(k, r.Offset, s.last)
+		}
+		stretches[k] = stretch{min(s.first, r.Offset), max(s.last, r.Offset)}
 	}
-	l.last[k] = r.Offset
+	for k, s := range stretches {
+		switch before, ok := l.last[k]; {
+		case ok && s.first < before.first:
+			l.outOfOrder(k, s.first, before.first)
+		case ok && s.last < before.last:
+			l.outOfOrder(k, s.last, before.last)
+		}
+		l.last[k] = s
+	}
 }
 
-func ofKey(key string) string {
-	if key == "" {
-		return ""
+func (l *ledger) outOfOrder(k orderKey, offset, after int64) {
+	of := ""
+	if k.key != "" {
+		of = fmt.Sprintf(" of the same key %q", k.key)
 	}
-	return fmt.Sprintf(" of the same key %q", key)
+	l.t.Errorf("offset %d of %v was handed on after offset %d%s", offset, k.epoch, after, of)
 }
 
 // settled returns the verdict on each record that has one.
