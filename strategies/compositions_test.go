@@ -117,7 +117,6 @@ func TestConformanceOfCompositions(t *testing.T) {
 	for seed := range uint64(200) {
 		c := compose(seed, t.TempDir())
 		t.Run(fmt.Sprintf("%d %v", seed, c), func(t *testing.T) {
-			t.Parallel()
 			strategytest.Conformance(t, c.build(seed), number, c.options()...)
 		})
 	}
