@@ -105,7 +105,7 @@ func TestOptions(t *testing.T) {
 				return h.next.Flush(ctx)
 			}
 		}), "flush", []Option{Keeps(1)}, "was still there when Flush was passed on", "was still there when Flush was passed on"},
-		{"Capacity", queue(func(*queued) {}), "busy next step", []Option{Capacity(10)}, "more than the capacity of 10", ""},
+		{"Capacity", queue(func(q *queued) { q.size = 10 }), "busy next step", []Option{Capacity(10)}, "more than the capacity of 10", ""},
 		{"Ends", ending(all), "delivery", []Option{Ends()}, "", "the next step was closed 0 times"},
 		{"Ends, and forgets some", ending(func(i int) bool { return i != 7 }), "delivery", []Option{Ends()}, "was neither settled nor handed on", "the next step was closed 0 times"},
 		{"Ends, and forgets some at a Flush", ending(func(i int) bool { return i != 7 }), "flush", []Option{Ends()}, "was left behind by a Flush", "Flush was not passed on"},
