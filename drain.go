@@ -257,7 +257,8 @@ func (r *run) end() error {
 			}
 		}
 	}
-	for _, w := range r.waits {
+	for p, w := range r.waits {
+		delete(r.waits, p)
 		w.lane.dismiss()
 	}
 	r.consumer.close(leaveGrace)

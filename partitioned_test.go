@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/arroyo-go/arroyo"
 	"github.com/arroyo-go/arroyo/memkafka"
@@ -632,4 +633,69 @@ func TestI12PausedByTheUserAndFull(t *testing.T) {
 			t.Errorf("Run: %v", err)
 		}
 	})
+}
+
+// A run may end while a partition waits for user code of its last assignment,
+// in any way.
+func TestEndWhileAPartitionWaits(t *testing.T) {
+	for name, end := range map[string]func(p *arroyo.Processor, c *arroyo.Consumer, cancel func()){
+		"in order":    func(_ *arroyo.Processor, _ *arroyo.Consumer, cancel func()) { cancel() },
+		"abandoned":   func(p *arroyo.Processor, _ *arroyo.Consumer, _ func()) { p.Abandon() },
+		"by its user": func(_ *arroyo.Processor, c *arroyo.Consumer, _ func()) { c.Drain(time.Second) },
+		"all at once": func(p *arroyo.Processor, c *arroyo.Consumer, cancel func()) {
+			cancel()
+			c.Drain(time.Second)
+			p.Abandon()
+		},
+		"by its close": func(_ *arroyo.Processor, c *arroyo.Consumer, _ func()) { _ = c.Close() },
+		"unanswered":   func(p *arroyo.Processor, _ *arroyo.Consumer, _ func()) { p.Abandon() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			underEveryProtocol(t, func(t *testing.T, opts []kgo.Opt) {
+				broker := memkafka.New(t, memkafka.Topic(topic, 2))
+				produce(broker, 20)
+				release := make(chan struct{})
+				var ledger ledger
+				consumer := newConsumer(t, broker, opts...)
+				processor, err := arroyo.NewPartitionedProcessor(consumer, func(context.Context, arroyo.Epoch) (arroyo.Strategy[*kgo.Record], error) {
+					return strategies.ForEach(func(_ context.Context, m arroyo.Message[*kgo.Record]) error {
+						if m.Payload.Offset == 3 {
+							<-release
+						}
+						ledger.add("m", m.Payload)
+						return nil
+					}), nil
+				}, quiet, arroyo.DrainTimeout(10*time.Second), arroyo.CommitInterval(time.Hour))
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				ended := make(chan error, 1)
+				go func() { ended <- processor.Run(ctx) }()
+				broker.WaitStable(group, 1)
+				time.Sleep(time.Second)
+				rival := broker.Join(group, topic, opts...)
+				broker.WaitStable(group, 2)
+				rival.Leave()
+				for waits := false; !waits; time.Sleep(50 * time.Millisecond) {
+					for _, p := range processor.Status().Partitions {
+						waits = waits || p.State == arroyo.PartitionWaiting
+					}
+				}
+				if name == "unanswered" {
+					broker.Swallow(kmsg.OffsetCommit)
+				}
+				began := time.Now()
+				end(processor, consumer, cancel)
+				if err := <-ended; err == nil {
+					t.Error("Run returned nil although user code has not returned")
+				}
+				if took := time.Since(began); took > 11*time.Second {
+					t.Errorf("Run returned after %v", took)
+				}
+				cancel()
+				close(release)
+			})
+		})
+	}
 }
