@@ -66,6 +66,7 @@ type Consumer struct {
 	markersStay bool        // a lane takes control records out, where it looks at records anyway
 	failed      []Partition // by the last poll; to be paused before the next
 	joined      bool        // topics were added
+	over        bool        // kgo's client has ended
 	handing     releasable  // the event that the next Poll releases
 }
 
@@ -224,8 +225,7 @@ func (c *Consumer) nextOrWoken(ctx context.Context, records bool) (Event, error)
 		c.stream.interrupt = cancel
 		c.mu.Unlock()
 
-		// A client that has ended answers every poll at once.
-		if records && c.root.Err() == nil {
+		if records && !c.over && c.root.Err() == nil {
 			c.fill(polling)
 		} else {
 			<-polling.Done()

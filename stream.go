@@ -3,6 +3,7 @@ package arroyo
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -173,7 +174,12 @@ func (c *Consumer) fetchFailed(p Partition, fp *kgo.FetchPartition) {
 		epoch = s.Epoch
 	}
 	switch err := fp.Err; {
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, kgo.ErrClientClosed):
+	case errors.Is(err, kgo.ErrClientClosed):
+		c.over = true // it answers every poll at once from here on
+		if !c.ending && !c.leaving {
+			c.report("client", Epoch{}, errClosedByOthers, true)
+		}
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		// Poll itself says why.
 	case errors.As(err, &lost):
 		c.rewound(p, lost)
@@ -189,6 +195,9 @@ func (c *Consumer) fetchFailed(p Partition, fp *kgo.FetchPartition) {
 		c.retryLater(p)
 	}
 }
+
+// errClosedByOthers says that somebody did what Client's doc forbids.
+var errClosedByOthers = fmt.Errorf("%w: its kgo client was closed by others: call Close or Drain of the consumer instead", ErrClosed)
 
 // rewound ends the epoch of a partition whose log lost its end: kgo goes on at
 // a smaller offset, and within an epoch offsets only rise.
