@@ -99,7 +99,9 @@ func droppedBehindABatch(t *testing.T) {
 func invalidBehindABatch(t *testing.T) {
 	var batches list[int]
 	b := faultRig(t, strategies.RunTask(marked, strategies.Reduce(10, time.Hour, empty,
-		func(values []string, m arroyo.Message[string]) ([]string, error) { return append(values, m.Payload), nil },
+		func(values []string, m arroyo.Message[string]) ([]string, error) {
+			return append(values, m.Payload), nil
+		},
 		strategies.ForEach(func(_ context.Context, m arroyo.Message[[]string]) error {
 			batches.add(len(m.Payload))
 			return nil

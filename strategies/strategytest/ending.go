@@ -36,8 +36,9 @@ func (s *suite[In, Out]) abandoned(t reporter) {
 				tr.t.Errorf("the next step was closed as if everything were done, but its work is abandoned")
 			}
 		}
-		if n := len(tr.rig.Verdicts()) - verdicts; n > 0 {
-			tr.t.Errorf("%d messages were %s when the context had ended (the strategy was %s)", n, tr.rig.Verdicts()[verdicts].Kind, state)
+		// A function that was at work may have done it.
+		if n := len(tr.rig.Verdicts()) - verdicts; n > 0 && state == "idle" {
+			tr.t.Errorf("%d messages were %s when the context had ended", n, tr.rig.Verdicts()[verdicts].Kind)
 		}
 		tr.end()
 	}
@@ -76,8 +77,8 @@ func (s *suite[In, Out]) fenced(t reporter) {
 	tr.checkNoneFenced(calls)
 	tr.complete(again, epochs[1], epochs[2])
 	// What is put together with others may come to nothing.
-	if len(first) > 0 && len(tr.ledger.handed(again)) == 0 && !s.folds {
-		tr.t.Errorf("what was read again in a new epoch was taken for what it was before: nothing of it was handed on, and it is not done yet")
+	if len(first) > 0 && !s.folds && tr.ledger.allAcked(again) {
+		tr.t.Errorf("what was read again in a new epoch was taken for what it was before: all of it was acked at once, though nothing of it was done before")
 	}
 }
 

@@ -199,6 +199,20 @@ func (l *ledger) handed(e arroyo.Epoch) map[int]bool {
 	return inputs
 }
 
+// allAcked reports whether all records of an epoch were acked by the strategy
+// itself.
+func (l *ledger) allAcked(e arroyo.Epoch) bool {
+	verdicts := l.settled()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for r, entry := range l.entries {
+		if entry.epoch == e && (entry.handed || verdicts[r].Kind != arroyo.Acked) {
+			return false
+		}
+	}
+	return true
+}
+
 // checkUntouched reports records that were handed on and have a verdict that is
 // not the next step's: it has given none yet.
 func (l *ledger) checkUntouched() {
