@@ -3,6 +3,8 @@ package arroyo
 import (
 	"context"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // recommitAfter is how long an offset that does not move may go without being
@@ -37,23 +39,57 @@ func (r *run) commitSettled(now time.Time) {
 		return
 	}
 	r.commits = true
+	entries := r.logEntries(offsets)
 	r.commit.start(func() {
 		// Past it the next commit takes over, whose offsets are newer.
 		ctx, cancel := context.WithTimeout(r.ctx, max(commitPatience, r.config.commitInterval))
 		defer cancel()
-		err := r.sendCommit(ctx, offsets)
+		err := r.sendCommit(ctx, offsets, entries)
 		r.post(func() { r.committed(offsets, err) })
 	})
 }
 
 // sendCommit commits. It runs on a goroutine of its own.
-func (r *run) sendCommit(ctx context.Context, offsets map[*epochState]position) error {
+func (r *run) sendCommit(ctx context.Context, offsets map[*epochState]position, entries []*kgo.Record) error {
 	began := time.Now()
 	err := r.consumer.commit(ctx, offsets, false)
+	if err == nil && len(entries) > 0 {
+		r.writeLog(ctx, entries)
+	}
 	if len(offsets) > 0 {
 		r.post(func() { r.config.hooks.committed(offsets, time.Since(began), err) })
 	}
 	return err
+}
+
+// logEntries returns what the commit log is to be told of a commit.
+func (r *run) logEntries(offsets map[*epochState]position) []*kgo.Record {
+	if r.config.commitLog == "" {
+		return nil
+	}
+	entries := make([]*kgo.Record, 0, len(offsets))
+	for s, at := range offsets {
+		e := CommitLogEntry{Group: r.consumer.group, Partition: s.Partition, Offset: at.offset}
+		if p := r.progress[s.Epoch]; p != nil {
+			e.Timestamp = p.timestamp
+		}
+		entries = append(entries, e.Record(r.config.commitLog))
+	}
+	return entries
+}
+
+// writeLog writes to the commit log, and waits until it is written.
+func (r *run) writeLog(ctx context.Context, entries []*kgo.Record) {
+	err := r.consumer.client.ProduceSync(ctx, entries...).FirstErr()
+	r.post(func() {
+		switch {
+		case err != nil && !r.logFails:
+			r.log.Warn("commit log cannot be written; those who follow wait", "commit_log_topic", r.config.commitLog, "error", err)
+		case err == nil && r.logFails:
+			r.log.Info("commit log is written again", "commit_log_topic", r.config.commitLog)
+		}
+		r.logFails = err != nil
+	})
 }
 
 // committed notes how a periodic commit went.

@@ -48,6 +48,7 @@ type Consumer struct {
 
 	mu            sync.Mutex
 	stream        stream
+	follower      *follower
 	open          map[Partition]*epochState
 	lastEpoch     uint64
 	owned         map[Partition]bool // kgo's view of what is ours
@@ -110,6 +111,13 @@ func NewConsumer(group string, topics []string, opts ...ConsumerOption) (*Consum
 	}
 	c.gate.init()
 	c.stream.init()
+	if cfg.sync != nil {
+		if err := cfg.sync.check(c); err != nil {
+			return nil, err
+		}
+		c.follower = newFollower(cfg.sync.groups)
+		c.stream.follower = c.follower
+	}
 	c.root, c.endRoot = context.WithCancel(context.Background())
 	// kgo may call hooks before NewClient has returned (with Regex it joins).
 	client, err := c.newClient(c.root, group, cfg.client)
@@ -193,9 +201,11 @@ func (c *Consumer) nextOrWoken(ctx context.Context, records bool) (Event, error)
 	for {
 		c.mu.Lock()
 		ev, err := c.stream.take(records)
+		var resumed *epochState
 		switch e := ev.(type) {
 		case *Fetched:
 			c.yielded(e)
+			resumed = c.ungate(e.state)
 		case *moving:
 			c.mu.Unlock()
 			if ev = c.moved(e); ev == nil {
@@ -214,6 +224,9 @@ func (c *Consumer) nextOrWoken(ctx context.Context, records bool) (Event, error)
 		}
 		if ev != nil || err != nil {
 			c.mu.Unlock()
+			if resumed != nil {
+				c.tellPauses([]Partition{resumed.Partition})
+			}
 			c.handing, _ = ev.(releasable)
 			return ev, err
 		}
@@ -291,6 +304,9 @@ func (c *Consumer) join() {
 		return
 	}
 	c.running.start(c.keepLease)
+	if c.follower != nil {
+		c.running.start(c.follow)
+	}
 	if !c.config.regex {
 		c.client.AddConsumeTopics(c.topics...)
 		c.running.start(c.checkTopics)

@@ -111,10 +111,11 @@ func (r *run) drained(d *drain) bool {
 // and forgets the epochs.
 func (r *run) commitDrained(d *drain) {
 	offsets := r.toCommit(d.epochs, time.Now())
+	entries := r.logEntries(offsets)
 	ctx, cancel := context.WithDeadline(r.ctx, d.fencedAt)
 	r.commit.start(func() {
 		defer cancel()
-		err := r.sendCommit(ctx, offsets)
+		err := r.sendCommit(ctx, offsets, entries)
 		r.post(func() {
 			r.drains = slices.DeleteFunc(r.drains, func(o *drain) bool { return o == d })
 			if err != nil {

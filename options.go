@@ -20,6 +20,7 @@ type consumerConfig struct {
 	groupSession   time.Duration
 	start          StartPolicy
 	reset          *StartPolicy
+	sync           *synchronization
 }
 
 // EndOfPartitionEvents makes Poll return EndOfPartition events.

@@ -11,6 +11,7 @@ const (
 	pausedForStart                // its Assigned is not released yet
 	pausedForRoom                 // its queue is full
 	pausedForLane                 // user code of its last assignment has not returned
+	pausedForGate                 // much of it is parked until others have committed it
 )
 
 // Pause stops the flow of partitions: Poll returns no more of their records

@@ -40,6 +40,7 @@ type processorConfig struct {
 	log            *slog.Logger
 	hooks          hooks
 	deadLetter     *DeadLetterPolicy
+	commitLog      string
 }
 
 // bound is how much may be queued and unsettled.
@@ -115,6 +116,15 @@ func given[N int | int64](n N) N {
 		return -1
 	}
 	return n
+}
+
+// CommitLog also writes each commit to a topic, once the brokers have accepted
+// it, so that other consumers can follow this group: see Synchronize, and
+// CommitLogEntry for the format. The topic should be compacted, and have to
+// itself what it has. If it cannot be written, commits go on, the log says so,
+// and the next entry makes up for it. There is none by default.
+func CommitLog(topic string) ProcessorOption {
+	return func(c *processorConfig) { c.commitLog = topic }
 }
 
 // StallAfter says when a record that is not settled is too old: its partition
@@ -231,6 +241,9 @@ func (c *processorConfig) check(consumer *Consumer, shared bool) error {
 	}
 	if c.partition.bytes == 0 {
 		c.partition.bytes = min(64<<20, c.total.bytes)
+	}
+	if c.commitLog != "" && consumer.reads(c.commitLog) {
+		return &OptionError{"CommitLog", fmt.Sprintf("the topic %q is one that this consumer reads: give another", c.commitLog)}
 	}
 	if c.deadLetter != nil {
 		if err := c.deadLetter.check(consumer); err != nil {

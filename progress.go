@@ -28,8 +28,9 @@ type progress struct {
 	head      int     // of spans
 	dropped   int     // how many were before these
 	watermark position
-	known     bool  // whether there is a watermark yet
-	committed int64 // the watermark that was committed last; -1
+	timestamp time.Time // of the last record below the watermark
+	known     bool      // whether there is a watermark yet
+	committed int64     // the watermark that was committed last; -1
 
 	stop func() bool // of what ends ctx with the lane
 
@@ -118,6 +119,7 @@ func (p *progress) append(records []*kgo.Record, next position, now time.Time) [
 		bytes += s.bytes
 		last := s.records[len(s.records)-1]
 		s.next = position{last.Offset + 1, last.LeaderEpoch}
+		s.last = last.Timestamp
 		p.spans = append(p.spans, s)
 	}
 	spans[len(spans)-1].next = next
@@ -164,7 +166,7 @@ func (p *progress) advance() {
 		s := p.spans[p.head]
 		done := s.done()
 		if done == len(s.records) {
-			p.watermark, p.known = s.next, true
+			p.watermark, p.known, p.timestamp = s.next, true, s.last
 			p.spans[p.head] = nil
 			continue
 		}
@@ -174,6 +176,9 @@ func (p *progress) advance() {
 			p.watermark, p.known = position{-1, -1}, true
 		}
 		p.watermark.offset = s.records[done].Offset
+		if done > 0 {
+			p.timestamp = s.records[done-1].Timestamp
+		}
 		break
 	}
 	if p.head > len(p.spans)/2 {

@@ -43,6 +43,7 @@ type run struct {
 	commits  bool      // whether a periodic commit is in flight
 	failing  error     // what the last periodic commit failed with
 	failedAt time.Time // when they began to fail
+	logFails bool      // whether the commit log was not written last time
 	stallAt  time.Time // when to look for stalls again
 
 	stopping  bool

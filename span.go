@@ -32,7 +32,8 @@ type span struct {
 	// In a source span.
 	owner   *progress
 	records []*kgo.Record
-	next    position // where to go on once all of the span is done
+	next    position  // where to go on once all of the span is done
+	last    time.Time // of the last record's timestamp
 	since   time.Time
 	bytes   int
 	markers uint64 // of transactions; set before they are acked

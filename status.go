@@ -62,6 +62,15 @@ type PartitionStatus struct {
 	InFlight      int // records that are queued or not settled
 	InFlightBytes int64
 
+	// Of a consumer that follows other groups (see Synchronize): the offset
+	// up to which all of them have committed, -1 for others; how far the
+	// watermark is from it; and if records wait for it, for which group, and
+	// for how long.
+	Gate      int64
+	GateLag   int64
+	GateGroup string
+	GatedFor  time.Duration
+
 	// The oldest record that is not settled, if there is one: where it is,
 	// for how long since it was fetched, and the step that its pipeline
 	// works in, or did last.
@@ -83,6 +92,7 @@ const (
 	PartitionStarting PartitionState = "starting" // where it goes on is not known yet
 	PartitionFailing  PartitionState = "failing"  // cannot be fetched; tried again
 	PartitionDraining PartitionState = "draining" // is being given up
+	PartitionGated    PartitionState = "gated"    // waits for other groups (see Synchronize)
 )
 
 // StepStatus is what went through a step since the run began; through all
@@ -174,6 +184,17 @@ func (r *run) partitionStatus(p *progress, now time.Time) PartitionStatus {
 	if p.known {
 		s.Watermark = p.watermark.offset
 	}
+	limit, group, since, waits := r.consumer.gateOf(p.state)
+	s.Gate, s.GateLag = limit, -1
+	if limit >= 0 && s.Watermark >= 0 {
+		s.GateLag = max(0, limit-s.Watermark)
+	}
+	if waits {
+		s.GateGroup, s.GatedFor = group, now.Sub(since)
+		if s.State == PartitionFlows {
+			s.State = PartitionGated
+		}
+	}
 	if s.End >= 0 && s.Watermark >= 0 {
 		s.Lag = max(0, s.End-s.Watermark)
 	}
@@ -199,6 +220,8 @@ func partitionState(p *progress, paused pauseReason) PartitionState {
 		return PartitionStarting
 	case paused&pausedForRoom != 0:
 		return PartitionFull
+	case paused&pausedForGate != 0:
+		return PartitionGated
 	}
 	return PartitionFlows
 }
@@ -267,13 +290,14 @@ func (s DeadLetterStatus) MarshalJSON() ([]byte, error) {
 	}{plain(s), errorText(s.Err)})
 }
 
-// MarshalJSON writes the age as Go does, "1.5s".
+// MarshalJSON writes durations as Go does, "1.5s".
 func (p PartitionStatus) MarshalJSON() ([]byte, error) {
 	type plain PartitionStatus
 	return json.Marshal(struct {
 		plain
 		OldestAge string
-	}{plain(p), p.OldestAge.String()})
+		GatedFor  string
+	}{plain(p), p.OldestAge.String(), p.GatedFor.String()})
 }
 
 func errorText(err error) string {

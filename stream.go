@@ -22,6 +22,7 @@ type stream struct {
 	woken     bool
 	closed    bool              // Closed was yielded, or Close was called
 	failing   map[string]string // what was reported, by what it concerns
+	follower  *follower         // nil: of a consumer that follows nobody
 }
 
 func (s *stream) init() { s.failing = make(map[string]string) }
@@ -48,8 +49,19 @@ func (s *stream) take(records bool) (Event, error) {
 		return nil, errWoken
 	}
 	for i, ev := range s.polled {
-		if f, ok := ev.(*Fetched); ok && (!records || f.state.paused != 0) {
-			continue // parked
+		if f, ok := ev.(*Fetched); ok {
+			if !records || f.state.paused&^pausedForGate != 0 {
+				continue // parked
+			}
+			if s.follower != nil {
+				now, parked := s.follower.release(f)
+				if now == nil {
+					continue
+				}
+				if parked != nil {
+					return now, nil
+				}
+			}
 		}
 		s.polled = append(s.polled[:i], s.polled[i+1:]...)
 		return ev, nil
@@ -154,6 +166,10 @@ func (c *Consumer) fetched(s *epochState, fp *kgo.FetchPartition) {
 		state:   s,
 		next:    position{last.Offset + 1, last.LeaderEpoch},
 	})
+	if c.follower != nil && c.stream.parkedOf(s) > maxParked {
+		s.paused |= pausedForGate
+		c.failed = append(c.failed, s.Partition)
+	}
 }
 
 // withoutControl strips the markers of transactions. We ask for them because a
