@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/arroyo-go/arroyo"
 )
 
 // A test binary with childEnv set is a member of a group in a process of its
@@ -18,14 +20,21 @@ import (
 // processed.
 const childEnv = "ARROYO_TEST_CHILD"
 
+// childLogEnv is the topic of the commit log that the child writes; empty: none.
+const childLogEnv = "ARROYO_TEST_COMMIT_LOG"
+
 // child runs in the child. The variable holds protocol, group, topic, brokers.
 func child() int {
 	args := strings.Fields(os.Getenv(childEnv))
 	out := bufio.NewWriter(os.Stdout)
+	var popts []arroyo.ProcessorOption
+	if topic := os.Getenv(childLogEnv); topic != "" {
+		popts = append(popts, arroyo.CommitLog(topic))
+	}
 	processor, err := newProcessor(args[3:], args[1], args[2], func(r record) {
 		fmt.Fprintln(out, r.partition, r.offset)
 		out.Flush()
-	}, append([]kgo.Opt{kgo.SessionTimeout(childSession)}, protocols[args[0]]...))
+	}, append([]kgo.Opt{kgo.SessionTimeout(childSession)}, protocols[args[0]]...), popts...)
 	if err == nil {
 		err = processor.Run(context.Background())
 	}
@@ -40,10 +49,11 @@ type process struct {
 	kill func()        // SIGKILL; waits until it is gone
 }
 
-func (c *cluster) startChild(t *testing.T, protocol, name string, l *ledger) *process {
+func (c *cluster) startChild(t *testing.T, protocol, name string, l *ledger, env ...string) *process {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), childEnv+"="+strings.Join(append([]string{protocol, c.group, c.topic}, c.kafka.Brokers()...), " "))
+	cmd.Env = append(cmd.Env, env...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {

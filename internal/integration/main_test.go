@@ -164,7 +164,7 @@ type member struct {
 	err    chan error
 }
 
-func newProcessor(brokers []string, group, topic string, f func(record), opts []kgo.Opt) (*arroyo.Processor, error) {
+func newProcessor(brokers []string, group, topic string, f func(record), opts []kgo.Opt, popts ...arroyo.ProcessorOption) (*arroyo.Processor, error) {
 	consumer, err := arroyo.NewConsumer(group, []string{topic},
 		arroyo.ClientOptions(kgo.SeedBrokers(brokers...)), arroyo.ClientOptions(opts...))
 	if err != nil {
@@ -176,8 +176,8 @@ func newProcessor(brokers []string, group, topic string, f func(record), opts []
 		}
 		return nil
 	})
-	return arroyo.NewProcessor(consumer, pipeline,
-		arroyo.CommitInterval(200*time.Millisecond), arroyo.Logger(slog.New(slog.NewTextHandler(io.Discard, nil))))
+	return arroyo.NewProcessor(consumer, pipeline, append([]arroyo.ProcessorOption{
+		arroyo.CommitInterval(200 * time.Millisecond), arroyo.Logger(slog.New(slog.NewTextHandler(io.Discard, nil)))}, popts...)...)
 }
 
 func (c *cluster) start(t *testing.T, name string, l *ledger, pause time.Duration, opts []kgo.Opt) *member {
