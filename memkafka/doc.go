@@ -57,11 +57,14 @@
 // # Where it differs from Kafka
 //
 // kfake is a fake, and leaves out what no client sees: replicas, disks, quotas. What it gets wrong about groups and leaders
-// is corrected here: leader epochs after a leader moved; members that wait in a join or a sync are not expired; those of
-// KIP-848 that do not give up their partitions in time are, and static ones that left and do not come back. What remains:
+// is corrected here: leader epochs after a leader moved; members that wait in a join or a sync are not expired before that
+// has ended, and those that died meanwhile a session later; those that are removed while they wait are told so; those of
+// KIP-848 that do not give up their partitions in time are expired, and static ones that left and do not come back. What
+// remains:
 //
 //   - There is no group.initial.rebalance.delay.ms: members that start together have several rebalances, not one.
-//   - A new member that dies while it waits in its first join is a member until that has ended, and expired after it.
+//   - A static member of KIP-848 that comes back to a group in which something was decided meanwhile may get other
+//     partitions than it had. While it is away, a group can be Stable.
 //   - A fetch that waits for records at a broker learns only at the end of its wait that the partition's leader has moved.
 //   - A stopped broker is at once in no metadata, and others lead its partitions. The last broker is the controller, always.
 //   - No log is ever truncated, and there are no followers to fetch from.

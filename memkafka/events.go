@@ -5,9 +5,9 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -31,9 +31,14 @@ func (t *tap) sawRequest(w *wire, ex *exchange) {
 	switch req := ex.request.(type) {
 	case *kmsg.JoinGroupRequest:
 		t.owns(req)
-		ex.joining = t.waitsInJoin(req.Group, req.MemberID, req.InstanceID, req.SessionTimeoutMillis)
+		t.joins(w, req)
+		ex.joining = t.waitsInJoin(w, req)
 	case *kmsg.SyncGroupRequest:
-		ex.joining = t.waitsInSync(req.Group, req.MemberID, req.InstanceID)
+		ex.joining = t.waitsInSync(w, req)
+	case *kmsg.LeaveGroupRequest:
+		t.leaves(w, req)
+	case *kmsg.ConsumerGroupHeartbeatRequest:
+		t.comesBack(req)
 	}
 }
 
@@ -88,9 +93,7 @@ func (t *tap) sawJoin(w *wire, req *kmsg.JoinGroupRequest, resp *kmsg.JoinGroupR
 	t.mu.Lock()
 	t.leaders[req.Group] = resp.LeaderID
 	t.mu.Unlock()
-	t.note(resp.MemberID, &memberNotes{
-		group: req.Group, client: w.clientID(), host: w.link.host, owned: ownedOf(req),
-	}, time.Duration(req.SessionTimeoutMillis)*time.Millisecond)
+	t.noteJoin(w, req, resp.MemberID)
 	what := "follower"
 	if resp.LeaderID == resp.MemberID {
 		what = fmt.Sprintf("leader of %d", len(resp.Members))
@@ -100,6 +103,12 @@ func (t *tap) sawJoin(w *wire, req *kmsg.JoinGroupRequest, resp *kmsg.JoinGroupR
 		protocol = *resp.Protocol
 	}
 	t.log.add("group %q: %s joined generation %d, %s, as %s (%s)", req.Group, w, resp.Generation, protocol, resp.MemberID, what)
+}
+
+func (t *tap) noteJoin(w *wire, req *kmsg.JoinGroupRequest, id string) {
+	t.note(id, &memberNotes{
+		group: req.Group, client: w.clientID(), host: w.link.host, join: req, owned: ownedOf(req),
+	}, sessionOf(req))
 }
 
 // ownedOf returns the partitions that a member has when it joins, which it says if its protocol is a cooperative one.
@@ -143,19 +152,20 @@ func (t *tap) sawLeave(w *wire, req *kmsg.LeaveGroupRequest, resp *kmsg.LeaveGro
 		t.logError(w, "leaves", req.Group, resp.ErrorCode)
 		return
 	}
-	ids := []string{req.MemberID}
+	members := []kfake.GroupMember{{MemberID: req.MemberID}}
 	if req.Version >= 3 {
-		ids = nil
+		members = nil
 		for _, m := range resp.Members {
 			if m.ErrorCode == 0 {
-				ids = append(ids, m.MemberID)
+				members = append(members, kfake.GroupMember{MemberID: m.MemberID, InstanceID: m.InstanceID})
 			}
 		}
 	}
-	for _, id := range ids {
-		who := t.describe(id)
-		t.drop(id)
+	for _, m := range members {
+		who := t.describe(m.MemberID)
+		t.drop(m.MemberID)
 		t.log.add("group %q: %s left", req.Group, who)
+		t.removed(req.Group, m)
 	}
 }
 
@@ -169,7 +179,7 @@ func (t *tap) sawConsumerHeartbeat(w *wire, req *kmsg.ConsumerGroupHeartbeatRequ
 		id = *resp.MemberID
 	}
 	switch {
-	case req.MemberEpoch == -2 && t.goesAway(id):
+	case req.MemberEpoch == -2 && t.goesAway(req.Group, id):
 		t.log.add("group %q: %s, a static member, is away", req.Group, w)
 		return
 	case req.MemberEpoch < 0:
@@ -178,7 +188,7 @@ func (t *tap) sawConsumerHeartbeat(w *wire, req *kmsg.ConsumerGroupHeartbeatRequ
 		return
 	case req.MemberEpoch == 0:
 		t.note(id, &memberNotes{
-			group: req.Group, client: w.clientID(), host: w.link.host, static: req.InstanceID != nil,
+			group: req.Group, client: w.clientID(), host: w.link.host, instance: req.InstanceID,
 		}, consumerSession)
 		t.log.add("group %q: %s joined at epoch %d, KIP-848, as %s", req.Group, w, resp.MemberEpoch, id)
 	default:

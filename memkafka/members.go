@@ -1,7 +1,6 @@
 package memkafka
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -57,9 +56,9 @@ func (b *Broker) Group(name string) GroupInfo {
 }
 
 // Kick removes a member from its group, as an administrator can: the others rebalance at once, and the member learns
-// from its next heartbeat or commit that it is none any more, UNKNOWN_MEMBER_ID, and joins again. The member is named by
-// its member ID or its client ID, or the instance ID of a static member. Kick fails if the group has no such member, or
-// several with that client ID.
+// from its next heartbeat or commit, or at once if it waits in a join or a sync, that it is none any more,
+// UNKNOWN_MEMBER_ID, and joins again. The member is named by its member ID or its client ID, or the instance ID of a static
+// member. Kick fails if the group has no such member, or several with that client ID.
 func (b *Broker) Kick(group, member string) {
 	b.t.Helper()
 	if err := b.kick(group, member); err != nil {
@@ -104,7 +103,12 @@ func (b *Broker) kick(group, member string) error {
 	if err != nil {
 		return err
 	}
-	if err := b.remove(group, m.MemberID, kip848); err != nil {
+	if kip848 {
+		err = b.removeConsumer(group, m.MemberID)
+	} else {
+		err = b.removeClassic(group, *m)
+	}
+	if err != nil {
 		return err
 	}
 	b.tap.drop(m.MemberID)
@@ -137,67 +141,41 @@ func findMember(info *kfake.GroupInfo, name string) (*kfake.GroupMember, error) 
 	return nil, fmt.Errorf("it is not a member: these are: %s", strings.Join(have, ", "))
 }
 
-// remove tells the coordinator that a member has left.
-func (b *Broker) remove(group, member string, kip848 bool) error {
-	release, err := b.use()
-	if err != nil {
-		return err
-	}
-	defer release()
-	ctx, cancel := context.WithTimeout(b.ctx, waitTimeout)
-	defer cancel()
-	if kip848 {
-		req := kmsg.NewPtrConsumerGroupHeartbeatRequest()
-		req.Group, req.MemberID, req.MemberEpoch = group, member, -1
-		resp, err := req.RequestWith(ctx, b.client)
-		if err != nil {
-			return b.why(ctx, err)
-		}
-		return kerr.ErrorForCode(resp.ErrorCode)
-	}
+// removeClassic tells the coordinator that a member has left, and removeConsumer that of a KIP-848 group.
+func (b *Broker) removeClassic(group string, m kfake.GroupMember) error {
+	b.tap.removes(group, m, kerr.UnknownMemberID)
 	rm := kmsg.NewLeaveGroupRequestMember()
-	rm.MemberID = member
+	rm.MemberID = m.MemberID
 	req := kmsg.NewPtrLeaveGroupRequest()
 	req.Group = group
 	req.Members = append(req.Members, rm)
-	resp, err := req.RequestWith(ctx, b.client)
-	if err != nil {
-		return b.why(ctx, err)
+	if _, err := askCoordinator[*kmsg.LeaveGroupResponse](b, group, req); err != nil {
+		return err
 	}
-	for _, m := range resp.Members {
-		if err := kerr.ErrorForCode(m.ErrorCode); err != nil {
-			return err
-		}
-	}
-	return kerr.ErrorForCode(resp.ErrorCode)
+	b.tap.removed(group, m)
+	return nil
+}
+
+func (b *Broker) removeConsumer(group, member string) error {
+	req := kmsg.NewPtrConsumerGroupHeartbeatRequest()
+	req.Group, req.MemberID, req.MemberEpoch = group, member, -1
+	_, err := askCoordinator[*kmsg.ConsumerGroupHeartbeatResponse](b, group, req)
+	return err
 }
 
 // isKIP848 asks the coordinator whether the group, one with members, is of the new protocol, and by which assignor. What
 // the tap has seen does not tell: a member is in before its answer has passed.
 func (b *Broker) isKIP848(group string) (is bool, assignor string, err error) {
-	release, err := b.use()
-	if err != nil {
-		return false, "", err
-	}
-	defer release()
-	ctx, cancel := context.WithTimeout(b.ctx, waitTimeout)
-	defer cancel()
 	req := kmsg.NewPtrConsumerGroupDescribeRequest()
 	req.Groups = []string{group}
-	resp, err := req.RequestWith(ctx, b.client)
-	if err != nil {
-		return false, "", b.why(ctx, err)
+	resp, err := askCoordinator[*kmsg.ConsumerGroupDescribeResponse](b, group, req)
+	switch {
+	case errors.Is(err, kerr.GroupIDNotFound): // what brokers say of a classic group
+		return false, "", nil
+	case err != nil:
+		return false, "", err
 	}
-	for _, g := range resp.Groups {
-		switch err := kerr.ErrorForCode(g.ErrorCode); err {
-		case nil:
-			return true, g.AssignorName, nil
-		case kerr.GroupIDNotFound: // what brokers say of a classic group
-		default:
-			return false, "", err
-		}
-	}
-	return false, "", nil
+	return true, resp.Groups[0].AssignorName, nil
 }
 
 func (b *Broker) forceRebalance(group string) error {
@@ -245,13 +223,6 @@ func (b *Broker) forcedEpoch(group string) int32 {
 
 // bumpEpoch has a member without topics join and leave.
 func (b *Broker) bumpEpoch(group, assignor string) error {
-	release, err := b.use()
-	if err != nil {
-		return err
-	}
-	defer release()
-	ctx, cancel := context.WithTimeout(b.ctx, waitTimeout)
-	defer cancel()
 	req := kmsg.NewPtrConsumerGroupHeartbeatRequest()
 	req.Group = group
 	req.MemberID = fmt.Sprintf("memkafka-%d", time.Now().UnixNano())
@@ -261,14 +232,10 @@ func (b *Broker) bumpEpoch(group, assignor string) error {
 		req.ServerAssignor = &assignor // that of the last one to join is the group's
 	}
 	req.Topics = []kmsg.ConsumerGroupHeartbeatRequestTopic{}
-	resp, err := req.RequestWith(ctx, b.client)
-	if err != nil {
-		return b.why(ctx, err)
-	}
-	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
+	if _, err := askCoordinator[*kmsg.ConsumerGroupHeartbeatResponse](b, group, req); err != nil {
 		return err
 	}
-	return b.remove(group, req.MemberID, true)
+	return b.removeConsumer(group, req.MemberID)
 }
 
 func (b *Broker) expireOffsets(group string) error {
@@ -282,11 +249,6 @@ func (b *Broker) expireOffsets(group string) error {
 	if len(info.Commits) == 0 {
 		return errors.New("it has committed nothing")
 	}
-	release, err := b.use()
-	if err != nil {
-		return err
-	}
-	defer release()
 	req := kmsg.NewPtrOffsetDeleteRequest()
 	req.Group = group
 	for _, topic := range slices.Sorted(maps.Keys(info.Commits)) {
@@ -299,13 +261,8 @@ func (b *Broker) expireOffsets(group string) error {
 		}
 		req.Topics = append(req.Topics, rt)
 	}
-	ctx, cancel := context.WithTimeout(b.ctx, waitTimeout)
-	defer cancel()
-	resp, err := req.RequestWith(ctx, b.client)
+	resp, err := askCoordinator[*kmsg.OffsetDeleteResponse](b, group, req)
 	if err != nil {
-		return b.why(ctx, err)
-	}
-	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
 		return err
 	}
 	for _, rt := range resp.Topics {

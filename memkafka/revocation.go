@@ -77,7 +77,7 @@ func (t *tap) expireRevoking(id string, m *memberNotes) {
 	if !late {
 		return
 	}
-	if t.broker.remove(m.group, id, true) != nil {
+	if t.broker.removeConsumer(m.group, id) != nil {
 		return // closed, or gone by itself
 	}
 	t.log.add("group %q: %s is expired: it did not give up its partitions within %v", m.group, t.describe(id), timeout)

@@ -9,8 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // Rival is another member of a group: a plain kgo consumer, which takes partitions from the one under test and reads
@@ -324,18 +324,6 @@ func (r *Rival) leaveForIt(l *life) {
 	if id, ok := l.client.OptValue(kgo.InstanceID).(string); ok && id != "" {
 		return
 	}
-	release, err := r.broker.use()
-	if err != nil {
-		return // closed: everything is over
-	}
-	defer release()
-	member := kmsg.NewLeaveGroupRequestMember()
-	member.MemberID, _ = l.client.GroupMetadata()
-	req := kmsg.NewPtrLeaveGroupRequest()
-	req.Group = r.group
-	req.Members = append(req.Members, member)
-	ctx, cancel := context.WithTimeout(r.broker.ctx, time.Second)
-	defer cancel()
-	// An error means that the broker does not know the member, which is what we are after.
-	_, _ = req.RequestWith(ctx, r.broker.client)
+	id, _ := l.client.GroupMetadata()
+	_ = r.broker.removeClassic(r.group, kfake.GroupMember{MemberID: id}) // an error means that the broker does not know it, which is what we are after
 }

@@ -1,11 +1,6 @@
 package memkafka
 
-import (
-	"context"
-	"time"
-
-	"github.com/twmb/franz-go/pkg/kmsg"
-)
+import "time"
 
 // consumerSession is the session timeout of KIP-848 groups, on which the brokers decide.
 const consumerSession = 45 * time.Second
@@ -37,20 +32,6 @@ func (t *tap) alive(id string, accepted bool) {
 	if m := t.members[id]; m != nil && accepted {
 		m.watch.last = time.Now()
 	}
-}
-
-// goesAway notes that a member has left a KIP-848 group to come back, if it is a static one. As in Kafka, its session goes
-// on, and it is expired at the end of it if it has not come back. kfake would keep its partitions for it without an end.
-func (t *tap) goesAway(id string) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	m := t.members[id]
-	if m == nil || !m.static {
-		return false
-	}
-	m.away = true
-	m.revocation.stop()
-	return true
 }
 
 // drop forgets a member, and tells whether it was there.
@@ -99,7 +80,7 @@ func (t *tap) look(id string, m *memberNotes) {
 	t.mu.Unlock()
 
 	if away {
-		_ = t.broker.remove(m.group, id, true) // an error means that it is back, with another ID
+		_ = t.broker.removeConsumer(m.group, id) // an error means that it is back, with another ID
 	}
 	info, err := t.broker.group(m.group)
 	if err != nil {
@@ -129,76 +110,7 @@ func (t *tap) stopWatching() {
 		m.revocation.stop()
 		delete(t.members, id)
 	}
-}
-
-// joinWait keeps a member alive that waits for the others in a join or a sync. Kafka does not expire such a member, and
-// kgo sends no heartbeats for it. kfake's timer goes on: with a session timeout of 45 s and a rebalance timeout of 60 s
-// a member that was prompt would be expired because another one is slow. A heartbeat in its name now and then, from the
-// broker's own client, starts the timer anew and does nothing else.
-type joinWait struct {
-	tap           *tap
-	group, member string
-	instance      *string
-	every         time.Duration
-	timer         *time.Timer
-}
-
-func (t *tap) waitsInJoin(group, member string, instance *string, sessionMillis int32) *joinWait {
-	if member == "" || sessionMillis <= 0 {
-		return nil // a new member has no timer before its first join has ended
-	}
-	return t.wait(group, member, instance, time.Duration(sessionMillis)*time.Millisecond/3)
-}
-
-func (t *tap) waitsInSync(group, member string, instance *string) *joinWait {
-	t.mu.Lock()
-	m := t.members[member]
-	t.mu.Unlock()
-	if m == nil {
-		return nil
-	}
-	return t.wait(group, member, instance, m.watch.timeout/3)
-}
-
-func (t *tap) wait(group, member string, instance *string, every time.Duration) *joinWait {
-	w := &joinWait{tap: t, group: group, member: member, instance: instance, every: every}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	w.timer = time.AfterFunc(every, w.beat)
-	return w
-}
-
-// end is called when the answer is there, or nobody can get it any more.
-func (w *joinWait) end() {
-	if w != nil {
-		w.tap.mu.Lock()
-		defer w.tap.mu.Unlock()
-		w.timer.Stop()
-		w.every = 0
-	}
-}
-
-func (w *joinWait) beat() {
-	b := w.tap.broker
-	release, err := b.use()
-	if err != nil {
-		return // closed
-	}
-	defer release()
-	if info := b.cluster.GroupInfo(w.group); info != nil {
-		req := kmsg.NewPtrHeartbeatRequest()
-		req.Group = w.group
-		req.Generation = info.Epoch
-		req.MemberID = w.member
-		req.InstanceID = w.instance
-		ctx, cancel := context.WithTimeout(b.ctx, waitTimeout)
-		defer cancel()
-		_, _ = req.RequestWith(ctx, b.client) // an error means that the wait is over, or the member gone
-		w.tap.alive(w.member, true)
-	}
-	w.tap.mu.Lock()
-	defer w.tap.mu.Unlock()
-	if w.every > 0 {
-		w.timer.Reset(w.every)
+	for w := range t.waits {
+		w.endLocked()
 	}
 }

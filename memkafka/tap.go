@@ -20,8 +20,9 @@ type tap struct {
 	tagged  map[uint32]*wire // connections whose requests carry tags, by what the tags say
 	tags    uint32
 	members map[string]*memberNotes // by member ID
-	leaders map[string]string       // member IDs by classic group
-	topics  map[[16]byte]string     // names by ID
+	waits   map[*joinWait]struct{}
+	leaders map[string]string   // member IDs by classic group
+	topics  map[[16]byte]string // names by ID
 }
 
 // memberNotes is what requests and answers told of a member of a group.
@@ -29,13 +30,15 @@ type memberNotes struct {
 	group  string
 	client string
 	host   *host
-	owned  map[string]map[int32]bool // what it said at its last join that it has
+	join   *kmsg.JoinGroupRequest    // its last one, under a classic protocol
+	owned  map[string]map[int32]bool // what it said then that it has
 	watch  *sessionWatch             // notes when it expires
 
-	static bool // KIP-848
-	away   bool // a static member of a KIP-848 group that left, maybe to come back
-
-	revocation revocation // KIP-848
+	// Of KIP-848.
+	instance   *string // of a static member
+	away       bool    // such a one has left, maybe to come back
+	epoch      int32   // of the group when it did
+	revocation revocation
 }
 
 func newTap() *tap {
@@ -43,6 +46,7 @@ func newTap() *tap {
 		log:     newEventLog(),
 		tagged:  make(map[uint32]*wire),
 		members: make(map[string]*memberNotes),
+		waits:   make(map[*joinWait]struct{}),
 		leaders: make(map[string]string),
 		topics:  make(map[[16]byte]string),
 	}

@@ -34,6 +34,8 @@ type wire struct {
 	group   string     // of its last request that names one
 	pending []exchange // requests without an answer so far, in order
 	muted   bool       // no answer gets out any more
+	last    bool       // the connection ends when what is held back is out
+	gone    bool       // it has ended
 	held    []heldAnswer
 }
 
@@ -61,10 +63,10 @@ func (w *wire) Close() error {
 	w.tap.forget(w)
 	w.mu.Lock()
 	pending := w.pending
-	w.pending = nil
+	w.pending, w.gone = nil, true
 	w.mu.Unlock()
 	for _, ex := range pending {
-		ex.joining.end()
+		ex.joining.leave()
 	}
 	return w.conn.Close()
 }
@@ -257,6 +259,10 @@ func (w *wire) sleep(d time.Duration, healed <-chan struct{}) error {
 func (w *wire) expect(ex exchange) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.gone {
+		ex.joining.leave()
+		return
+	}
 	w.pending = append(w.pending, ex)
 }
 
@@ -284,12 +290,19 @@ func (w *wire) Write(p []byte) (int, error) {
 	if w.exempt() {
 		return w.conn.Write(p)
 	}
+	ex, ok := w.answered(p)
+	if refusal := ex.joining.end(); refusal != nil {
+		p = refuse(ex, refusal)
+	}
+	return w.write(p, ex, ok)
+}
+
+// write passes an answer on, to the request ex if known.
+func (w *wire) write(p []byte, ex exchange, known bool) (int, error) {
 	defer notify(w.answer)
 	size := len(p)
-	ex, ok := w.answered(p)
 	var hold heldAnswer
-	if ok {
-		ex.joining.end()
+	if known {
 		switch {
 		case ex.request == nil:
 		case logged(ex.kind):
@@ -369,8 +382,12 @@ func (w *wire) release() {
 	for {
 		w.mu.Lock()
 		if len(w.held) == 0 {
+			last := w.last
 			w.mu.Unlock()
 			notify(w.answer)
+			if last {
+				w.Close()
+			}
 			return
 		}
 		next := w.held[0]

@@ -1,0 +1,54 @@
+package memkafka_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/arroyo-go/arroyo/memkafka"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// What happens while a static member is away counts when it comes back: everything is somebody's, and nothing two members'.
+func TestAStaticMemberComesBackToAnotherGroup(t *testing.T) {
+	for name, test := range map[string]struct {
+		others    int
+		meanwhile func(broker *memkafka.Broker, others []*memkafka.Rival) []*memkafka.Rival
+		total     int
+	}{
+		"the other one left": {1, func(_ *memkafka.Broker, others []*memkafka.Rival) []*memkafka.Rival {
+			others[0].Leave()
+			return nil
+		}, 6},
+		"one of two left": {2, func(_ *memkafka.Broker, others []*memkafka.Rival) []*memkafka.Rival {
+			others[0].Leave()
+			return others[1:]
+		}, 6},
+		"another one joined": {1, func(broker *memkafka.Broker, others []*memkafka.Rival) []*memkafka.Rival {
+			return append(others, broker.Join("g", "events", kgo.ServerSideBalancer()))
+		}, 6},
+		"the topic has more partitions": {1, func(broker *memkafka.Broker, others []*memkafka.Rival) []*memkafka.Rival {
+			broker.AddPartitions("events", 9)
+			return others
+		}, 9},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				broker := memkafka.New(t, memkafka.Topic("events", 6))
+				static := broker.Join("g", "events", kgo.ServerSideBalancer(), kgo.InstanceID("i"))
+				var others []*memkafka.Rival
+				for range test.others {
+					others = append(others, broker.Join("g", "events", kgo.ServerSideBalancer()))
+				}
+				broker.WaitStable("g", 1+test.others)
+				static.Leave()
+				others = test.meanwhile(broker, others)
+				time.Sleep(15 * time.Second)
+				static.ComeBack()
+				time.Sleep(20 * time.Second) // it does not take the end of a session
+				broker.WaitStable("g", 1+len(others))
+				mustOwnAll(t, test.total, append(others, static)...)
+			})
+		})
+	}
+}
