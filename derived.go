@@ -21,6 +21,9 @@ type origin interface {
 	// giveBackDraining returns what of a derived message's origin is being
 	// drained, and reports whether nothing of the message is left.
 	giveBackDraining(index int) (all bool)
+	// whole reports whether the derived messages stand for all of what their
+	// origin's records are, alone.
+	whole() bool
 	// decided is told of n messages that got their (first) verdict.
 	decided(n int, v verdict, err error)
 }
@@ -81,6 +84,7 @@ func (ms members) giveBackDraining(int) (all bool) {
 // split is the origin of the messages made by one Split.
 type split struct {
 	parent    slot
+	children  int
 	undecided atomic.Int32
 	returned  atomic.Bool
 	rejection atomic.Pointer[error]

@@ -25,12 +25,13 @@ type Lane struct {
 	step    atomic.Pointer[Step] // the one that works now, or did last
 	busy    atomic.Bool          // inside a step
 
-	mu     sync.Mutex
-	due    []laneJob
-	drains chan struct{} // closed, and another one made, when a drain begins
-	forks  []*Lane
-	steps  []*Step          // that it ran, its forks' too
-	views  map[string]*Lane // of branches, by their path
+	mu      sync.Mutex
+	due     []laneJob
+	dueHead int           // of due
+	drains  chan struct{} // closed, and another one made, when a drain begins
+	forks   []*Lane
+	steps   []*Step          // that it ran, its forks' too
+	views   map[string]*Lane // of branches, by their path
 }
 
 type laneJob struct {
@@ -167,13 +168,15 @@ func (l *Lane) runDue() error {
 
 // takeJob takes the first job that is due. Lane.mu is held.
 func (l *Lane) takeJob() (job laneJob, ok bool) {
-	if len(l.due) == 0 {
+	if l.dueHead == len(l.due) {
 		return laneJob{}, false
 	}
-	job = l.due[0]
-	l.due[0] = laneJob{}
-	if l.due = l.due[1:]; len(l.due) == 0 {
-		l.due = nil
+	job = l.due[l.dueHead]
+	l.due[l.dueHead] = laneJob{}
+	if l.dueHead++; l.dueHead > len(l.due)/2 {
+		n := copy(l.due, l.due[l.dueHead:])
+		clear(l.due[n:])
+		l.due, l.dueHead = l.due[:n], 0
 	}
 	return job, true
 }

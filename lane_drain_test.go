@@ -165,6 +165,59 @@ func TestReturnIfDraining(t *testing.T) {
 	})
 }
 
+// ReturnUnbegun returns what can be returned as a whole, and undoes nothing.
+func TestReturnUnbegun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := arroyo.NewRig(step{})
+		r.Watch()
+		e0, e1 := r.Assign(partition0), r.Assign(partition1)
+		a := r.Messages(e0, recordsFrom(0, "a0", "a1", "a2", "a3", "a4", "a5")...)
+		b := r.Messages(e1, recordsFrom(0, "b0")...)
+		type messages = []arroyo.Message[*kgo.Record]
+		ofBoth := arroyo.Join("joined", messages{a[1], b[0]})
+		ofOne := arroyo.Join("joined", messages{a[2], a[3]})
+		child := arroyo.Split(a[4], []string{"x", "y"})[0]
+		ofChild := arroyo.Join("joined", []arroyo.Message[string]{child})
+		only := arroyo.Split(a[5], []string{"x"})[0]
+
+		for _, returned := range []bool{a[0].ReturnUnbegun(), ofOne.ReturnUnbegun(), only.ReturnUnbegun()} {
+			if returned {
+				t.Fatal("something was returned outside of a drain")
+			}
+		}
+		r.Drain(e0)
+		if !a[0].ReturnUnbegun() || !ofOne.ReturnUnbegun() || !only.ReturnUnbegun() {
+			t.Error("a message that drains is not returned")
+		}
+		if ofBoth.ReturnUnbegun() || a[1].Settled() {
+			t.Error("a message of two epochs was returned when one of them drained, or a part of it")
+		}
+		if child.ReturnUnbegun() || ofChild.ReturnUnbegun() {
+			t.Error("one of several children was returned")
+		}
+		r.Drain(e1)
+		if !ofBoth.ReturnUnbegun() {
+			t.Error("a message of two epochs was not returned when both drained")
+		}
+		a[4].Ack()
+		if (arroyo.Message[int]{}).ReturnUnbegun() {
+			t.Error("a message without a record cannot be returned")
+		}
+		var got []string
+		for _, v := range r.Verdicts() {
+			got = append(got, fmt.Sprintf("%s %s", v.Record.Value, v.Kind))
+		}
+		slices.Sort(got)
+		want := []string{"a0 returned", "a1 returned", "a2 returned", "a3 returned", "a4 acked", "a5 returned", "b0 returned"}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("verdicts (-want +got):\n%s", diff)
+		}
+		if err := r.Finish(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
 // ByEpoch's runs are what slicing by each message's epochs gives.
 func TestByEpoch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

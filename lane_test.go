@@ -49,3 +49,25 @@ func TestI9QueueDoesNotGrow(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// A step that blocks the lane is told that the lane is wanted: not only by the
+// drain, which may have begun before it blocked.
+func TestARequestOfTheLaneIsSeen(t *testing.T) {
+	r := NewRig(gated{})
+	for name, request := range map[string]func(){
+		"flush":  func() { r.lane.requestFlush() },
+		"finish": r.lane.requestFinish,
+	} {
+		c := Draining(r.lane.Context())
+		request()
+		select {
+		case <-c:
+		default:
+			t.Errorf("%s: nobody is told", name)
+		}
+	}
+	<-r.Done()
+	if err := r.Err(); err != nil {
+		t.Fatal(err)
+	}
+}

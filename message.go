@@ -247,7 +247,7 @@ func Split[In, Out any](m Message[In], payloads []Out) []Message[Out] {
 		}
 		return out
 	}
-	from := &split{parent: slot{m.span, m.index}}
+	from := &split{parent: slot{m.span, m.index}, children: len(payloads)}
 	from.undecided.Store(int32(len(payloads)))
 	for i := 0; i < len(payloads); i += spanSize {
 		n := min(spanSize, len(payloads)-i)

@@ -108,6 +108,7 @@ func (l *recordLane) requestFlush(of ...*progress) {
 	l.flush = l.flush.add(of)
 	l.idle = false
 	l.mu.Unlock()
+	l.drainBegins() // also for a step that blocks the lane
 	l.signal()
 }
 
@@ -116,6 +117,7 @@ func (l *recordLane) requestFinish() {
 	l.mu.Lock()
 	l.finish = true
 	l.mu.Unlock()
+	l.drainBegins()
 	l.signal()
 }
 

@@ -20,6 +20,7 @@ type piece struct {
 	build func(c *composition, next arroyo.Strategy[int]) arroyo.Strategy[int]
 	mixes bool // messages of several partitions into one
 	folds bool // and cannot take one out again
+	async bool // has room for many, each of which may stand for several
 }
 
 // composition is pieces one behind the other.
@@ -34,7 +35,7 @@ func (c *composition) wait() time.Duration {
 }
 
 func pieces() []piece {
-	return []piece{
+	return append(asyncPieces(), []piece{
 		{name: "task", build: func(_ *composition, next arroyo.Strategy[int]) arroyo.Strategy[int] {
 			return strategies.RunTask(square, next)
 		}},
@@ -71,7 +72,7 @@ func pieces() []piece {
 		{name: "healthcheck", build: func(c *composition, next arroyo.Strategy[int]) arroyo.Strategy[int] {
 			return strategies.Healthcheck(filepath.Join(c.dir, "health"), time.Minute, next)
 		}},
-	}
+	}...)
 }
 
 func compose(seed uint64, dir string) *composition {
@@ -97,6 +98,9 @@ func (c *composition) build(seed uint64) func(arroyo.Strategy[int]) arroyo.Strat
 func (c *composition) options() []strategytest.Option {
 	opts := []strategytest.Option{strategytest.Capacity(4000)}
 	for _, p := range c.pieces {
+		if p.async {
+			opts = append(opts, strategytest.Capacity(12_000))
+		}
 		if p.folds {
 			opts = append(opts, strategytest.Folds())
 		}

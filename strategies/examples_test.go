@@ -6,6 +6,7 @@ import (
 	"log"
 	"log/slog"
 	"maps"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -165,4 +166,65 @@ func ExampleName() {
 	fmt.Println(err)
 	// Output:
 	// arroyo: step archive at events/0 offset 0: disk full
+}
+
+// lookUp asks a server that takes a while.
+func lookUp(_ context.Context, m arroyo.Message[*kgo.Record]) (string, error) {
+	return strings.ToUpper(string(m.Payload.Value)), nil
+}
+
+func ExampleRunTaskInParallel() {
+	err := process(
+		strategies.RunTaskInParallel(200, lookUp,
+			strategies.ForEach(func(_ context.Context, m arroyo.Message[string]) error {
+				fmt.Println(m.Payload) // in order
+				return nil
+			}),
+			strategies.Timeout(5*time.Second),
+			strategies.Retry(strategies.RetryPolicy{Attempts: 3})),
+		"a", "b", "c")
+	fmt.Println(err)
+	// Output:
+	// A
+	// B
+	// C
+	// <nil>
+}
+
+func ExampleRunTaskByKey() {
+	// The first word of a value is the account that it is about.
+	account := func(m arroyo.Message[*kgo.Record]) string {
+		name, _, _ := strings.Cut(string(m.Payload.Value), " ")
+		return name
+	}
+	err := process(
+		strategies.RunTaskByKey(200, account, lookUp,
+			strategies.ForEach(func(_ context.Context, m arroyo.Message[string]) error {
+				fmt.Println(m.Payload) // in order for each account
+				return nil
+			})),
+		"bob pays", "eve pays", "bob leaves", "eve leaves")
+	fmt.Println(err)
+	// Unordered output:
+	// BOB PAYS
+	// BOB LEAVES
+	// EVE PAYS
+	// EVE LEAVES
+	// <nil>
+}
+
+func ExampleRunTaskUnordered() {
+	err := process(
+		strategies.RunTaskUnordered(200, lookUp,
+			strategies.ForEach(func(_ context.Context, m arroyo.Message[string]) error {
+				fmt.Println(m.Payload)
+				return nil
+			})),
+		"a", "b", "c")
+	fmt.Println(err)
+	// Unordered output:
+	// A
+	// B
+	// C
+	// <nil>
 }

@@ -1,6 +1,7 @@
 package strategies
 
 import (
+	"context"
 	"errors"
 	"runtime/debug"
 
@@ -26,4 +27,15 @@ func settleFailed[T any](step *arroyo.Step, m arroyo.Message[T], err error) erro
 // panicked makes a located error of what recover returned.
 func panicked[T any](step *arroyo.Step, m arroyo.Message[T], value any) error {
 	return arroyo.NewStepError(step.Name(), m, &arroyo.PanicError{Value: value, Stack: debug.Stack()})
+}
+
+// isFenced reports whether ctx, an epoch's, has ended because the epoch has, and
+// not with all of the lane's work.
+func isFenced(ctx context.Context, lane *arroyo.Lane) bool {
+	return ctx.Err() != nil && lane.Context().Err() == nil
+}
+
+func isPanic(err error) bool {
+	var p *arroyo.PanicError
+	return errors.As(err, &p)
 }

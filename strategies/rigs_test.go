@@ -2,9 +2,7 @@ package strategies_test
 
 import (
 	"context"
-	"errors"
 	"log/slog"
-	"strings"
 	"testing"
 	"time"
 
@@ -31,13 +29,30 @@ func newBench(t *testing.T, partitions int, pipeline arroyo.Strategy[*kgo.Record
 // benchOn starts a consumer on a broker that there is already.
 func benchOn(t *testing.T, broker *memkafka.Broker, pipeline arroyo.Strategy[*kgo.Record], opts ...arroyo.ProcessorOption) *bench {
 	t.Helper()
+	return startBench(t, broker, func(c *arroyo.Consumer, quiet arroyo.ProcessorOption) (*arroyo.Processor, error) {
+		return arroyo.NewProcessor(c, pipeline, append(opts, quiet)...)
+	})
+}
+
+// newPartitionedBench is newBench with a pipeline for each partition.
+func newPartitionedBench(t *testing.T, partitions int, build func() arroyo.Strategy[*kgo.Record]) *bench {
+	t.Helper()
+	broker := memkafka.New(t, memkafka.Topic("events", partitions))
+	return startBench(t, broker, func(c *arroyo.Consumer, quiet arroyo.ProcessorOption) (*arroyo.Processor, error) {
+		return arroyo.NewPartitionedProcessor(c, func(context.Context, arroyo.Epoch) (arroyo.Strategy[*kgo.Record], error) {
+			return build(), nil
+		}, quiet)
+	})
+}
+
+func startBench(t *testing.T, broker *memkafka.Broker, build func(*arroyo.Consumer, arroyo.ProcessorOption) (*arroyo.Processor, error)) *bench {
+	t.Helper()
 	host := broker.Host()
 	consumer, err := arroyo.NewConsumer("g", []string{"events"}, arroyo.ClientOptions(host.ClientOptions()...))
 	if err != nil {
 		t.Fatal(err)
 	}
-	opts = append([]arroyo.ProcessorOption{arroyo.Logger(slog.New(slog.DiscardHandler))}, opts...)
-	processor, err := arroyo.NewProcessor(consumer, pipeline, opts...)
+	processor, err := build(consumer, arroyo.Logger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,16 +75,6 @@ func (b *bench) put(partition int32, values ...string) {
 	records := make([]*kgo.Record, len(values))
 	for i, v := range values {
 		records[i] = &kgo.Record{Topic: "events", Partition: partition, Value: []byte(v)}
-	}
-	b.broker.ProduceRecords(records...)
-}
-
-// putKeyed produces values with keys, written "key=value", to one partition.
-func (b *bench) putKeyed(partition int32, pairs ...string) {
-	records := make([]*kgo.Record, len(pairs))
-	for i, pair := range pairs {
-		key, value, _ := strings.Cut(pair, "=")
-		records[i] = &kgo.Record{Topic: "events", Partition: partition, Key: []byte(key), Value: []byte(value)}
 	}
 	b.broker.ProduceRecords(records...)
 }
@@ -113,11 +118,6 @@ func pass(ctx context.Context, d time.Duration) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-func isInvalid(err error) bool {
-	var invalid *arroyo.InvalidError
-	return errors.As(err, &invalid)
 }
 
 func value(m arroyo.Message[*kgo.Record]) string { return string(m.Payload.Value) }

@@ -79,10 +79,15 @@ func (s *suite[In, Out]) busyNext(t reporter) {
 	tr := s.begin(t)
 	defer tr.end()
 	release := make(chan struct{})
-	var busy atomic.Bool
+	var (
+		busy   atomic.Bool
+		before atomic.Int64 // what was taken in when it became so
+	)
 	tr.sink.reactWith(func(_ context.Context, c call) error {
 		if c.what == submit {
-			busy.Store(true)
+			if busy.CompareAndSwap(false, true) {
+				before.Store(tr.source.accepted.Load())
+			}
 			<-release
 		}
 		return nil
@@ -96,12 +101,11 @@ func (s *suite[In, Out]) busyNext(t reporter) {
 		tr.rig.FlushAtBound()
 		tr.wait(busy.Load)
 	}
-	before := tr.source.accepted.Load()
 	for n := 0; n < s.capacity+3*piece; n += piece {
 		tr.feed(epochs[n/piece%partitions], piece)
 	}
 	waitFor(time.Minute, func() bool { return false })
-	if n := tr.source.accepted.Load() - before; busy.Load() && n > int64(s.capacity) {
+	if n := tr.source.accepted.Load() - before.Load(); busy.Load() && n > int64(s.capacity) {
 		tr.t.Errorf("the next step is in a call, and %d messages more were taken in, more than the capacity of %d", n, s.capacity)
 	}
 	close(release)
