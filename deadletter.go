@@ -29,12 +29,15 @@ func DeadLetter(policy DeadLetterPolicy) ProcessorOption {
 // a limit is passed the run ends with a *DeadLetterLimitError; the message that
 // passed it is not dead-lettered, and nothing from it on is committed.
 type DeadLetterPolicy struct {
-	// Topic is where dead letters go. It has to exist, or the brokers have
-	// to make topics by themselves.
+	// Topic is where dead letters go. It has to exist, unless the brokers
+	// make topics by themselves and the client asks them to, with
+	// kgo.AllowAutoTopicCreation.
 	Topic string
 
 	// Producer writes them. Defaults to the consumer's client, which waits
-	// for all in-sync replicas. Its Produce has to honour its context.
+	// for all in-sync replicas unless kgo.RequiredAcks says otherwise. Its
+	// Produce has to honour its context; an attempt of which it does not tell
+	// is not made again.
 	Producer Producer
 
 	// MaxConsecutive is how many messages in a row may be rejected; the
@@ -51,7 +54,8 @@ type DeadLetterPolicy struct {
 	OnFailure DeadLetterFailure
 
 	// Timeout is after how long without an ack that is so. Defaults to 30 s.
-	// An error that the producer returns tells it sooner.
+	// An error that the producer returns tells it sooner. A producer that is
+	// slow but acks is none that fails.
 	Timeout time.Duration
 }
 
@@ -96,6 +100,10 @@ func (p *DeadLetterPolicy) check(consumer *Consumer) error {
 		return bad("MaxRatio is %v: give a share between 0 and 1", p.MaxRatio)
 	case p.OnFailure != DeadLetterBlock && p.OnFailure != DeadLetterStop:
 		return bad("OnFailure is %d: give DeadLetterBlock or DeadLetterStop", p.OnFailure)
+	case p.Producer == nil && consumer.client.OptValue(kgo.RequiredAcks) == any(kgo.NoAck()):
+		return bad("the client does not wait for acks, so nobody knows whether a dead letter was written: leave out kgo.RequiredAcks(kgo.NoAck()), or give a Producer")
+	case p.Producer == nil && consumer.client.OptValue(kgo.ManualFlushing) == true:
+		return bad("the client waits for somebody to flush it: leave out kgo.ManualFlushing, or give a Producer")
 	case p.Timeout < 0:
 		return bad("Timeout is %v: give how long an ack may take, or 0 for 30 s", p.Timeout)
 	}

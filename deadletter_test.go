@@ -350,6 +350,8 @@ func TestI7Limits(t *testing.T) {
 			arroyo.DeadLetterLimitError{Limit: "MaxRatio", Max: 0.1, Rejected: 15, Seen: 146, Consecutive: 6}},
 		{"the first hundred", arroyo.DeadLetterPolicy{MaxRatio: 0.5}, func(o int64) bool { return o < 51 || o == 99 }, 99,
 			arroyo.DeadLetterLimitError{Limit: "MaxRatio", Max: 0.5, Rejected: 52, Seen: 100, Consecutive: 1}},
+		{"exactly the share", arroyo.DeadLetterPolicy{MaxRatio: 0.29}, func(o int64) bool { return o < 28 || o == 99 || o == 100 }, 100,
+			arroyo.DeadLetterLimitError{Limit: "MaxRatio", Max: 0.29, Rejected: 30, Seen: 101, Consecutive: 2}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, way := range []string{"in order", "out of order"} {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"time"
+	"unicode/utf8"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -52,7 +53,7 @@ func newLetter(topic string, r *kgo.Record, o DeadLetterOrigin) *kgo.Record {
 		headerGroup:     o.Group,
 		headerTime:      strconv.FormatInt(o.Time.UnixMilli(), 10),
 		headerStep:      o.Step,
-		headerReason:    o.Reason[:min(len(o.Reason), maxReason)],
+		headerReason:    shortened(o.Reason),
 	}
 	headers := make([]kgo.RecordHeader, 0, len(r.Headers)+len(letterHeaders))
 	headers = append(headers, r.Headers...)
@@ -60,6 +61,29 @@ func newLetter(topic string, r *kgo.Record, o DeadLetterOrigin) *kgo.Record {
 		headers = append(headers, kgo.RecordHeader{Key: key, Value: []byte(text[key])})
 	}
 	return &kgo.Record{Topic: topic, Key: r.Key, Value: r.Value, Headers: headers}
+}
+
+// reasonOf is an error's text without what the other headers say. It is fmt
+// that asks for it, because that survives an Error method which panics.
+func reasonOf(err error) string {
+	if invalid, ok := err.(*InvalidError); ok && invalid.Err != nil {
+		err = invalid.Err
+	}
+	if err == nil {
+		return ""
+	}
+	return fmt.Sprint(err)
+}
+
+func shortened(reason string) string {
+	if len(reason) <= maxReason {
+		return reason
+	}
+	end := maxReason
+	for end > maxReason-utf8.UTFMax && !utf8.RuneStart(reason[end]) {
+		end--
+	}
+	return reason[:end]
 }
 
 // ErrNotADeadLetter says that a record has not the headers of one.
@@ -73,9 +97,9 @@ var ErrNotADeadLetter = errors.New("arroyo: the record is not a dead letter")
 // error that wraps ErrNotADeadLetter.
 func ReadDeadLetter(r *kgo.Record) (original *kgo.Record, origin DeadLetterOrigin, err error) {
 	headers, text := splitHeaders(r.Headers)
-	number := func(key string, bits int) (n int64) {
-		var bad error
-		if n, bad = strconv.ParseInt(text[key], 10, bits); bad != nil && err == nil {
+	number := func(key string, bits int) int64 {
+		n, bad := strconv.ParseInt(text[key], 10, bits)
+		if bad != nil && err == nil {
 			err = fmt.Errorf("%w: header %s: %w", ErrNotADeadLetter, key, bad)
 		}
 		return n

@@ -152,7 +152,7 @@ func (r *run) abandon(d *drain) {
 		partitions = append(partitions, p.state.Partition)
 		offset, _, _ := p.oldest()
 		r.log.Warn("drain is past its deadline; the next owner goes on here",
-			append(epochAttrs(p.state.Epoch), "offset", offset, "unsettled", n, "step", p.lane.stepName())...)
+			append(epochAttrs(p.state.Epoch), "offset", offset, "unsettled", n, "step", p.oldestStep())...)
 	}
 	r.left += int64(records)
 	if !d.last {
@@ -161,6 +161,7 @@ func (r *run) abandon(d *drain) {
 	if records > 0 {
 		left := r.unclean()
 		left.Records, left.Partitions = records, partitions
+		r.lettersLeft()
 	}
 	r.abandonLanes()
 }
@@ -262,13 +263,11 @@ func (r *run) end() error {
 		delete(r.waits, p)
 		w.lane.dismiss()
 	}
+	if r.letters != nil && !r.letters.end(abandonGrace) {
+		r.unclean().Step = "DeadLetterPolicy.Producer"
+	}
 	r.consumer.close(leaveGrace)
 	r.runPosted()
-	if r.letters != nil && r.abandoned != nil {
-		if l, err := r.letters.trouble(); err != nil && r.failure == nil {
-			r.failure = r.letterError(l, err)
-		}
-	}
 	for _, l := range lanes {
 		if err := l.failure(); err != nil && r.failure == nil {
 			r.failure = err

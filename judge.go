@@ -32,12 +32,21 @@ func (p *progress) judgeOn() {
 	}
 }
 
+// judged reports whether the judge has gone past a span, all of which is done.
+// It may have been done only since the judge looked last.
+func (p *progress) judged(span int) bool {
+	if p.judge.span <= span {
+		p.judgeOn()
+	}
+	return p.judge.span > span
+}
+
 // judge goes through a span; it reports false if not to its end.
 func (j *judge) judge(s *span) bool {
 	decided := s.decided.Load() // before the exceptions, which were set before it
 	rejected, returned := s.rejected.Load(), s.returned.Load()
 	if j.bit == 0 && decided == s.full && rejected|returned == 0 {
-		if n := bits.OnesCount64(s.full &^ s.markers); n > 0 {
+		if n := bits.OnesCount64(s.full &^ s.markers.Load()); n > 0 {
 			j.seen += int64(n)
 			j.consecutive = 0
 		}
@@ -51,7 +60,7 @@ func (j *judge) judge(s *span) bool {
 		case returned&bit != 0:
 			j.over = true
 			return false
-		case s.markers&bit != 0:
+		case s.markers.Load()&bit != 0:
 		case rejected&bit != 0:
 			at := slot{s, uint8(j.bit)}
 			next := j.waiting[at]
@@ -88,7 +97,9 @@ func (j *judge) reject(next *letter) error {
 	case most > 0 && j.consecutive > int64(most):
 		e.Limit, e.Max = "MaxConsecutive", float64(most)
 		return e
-	case j.policy.MaxRatio > 0 && j.seen >= ratioFrom && float64(j.rejected) > j.policy.MaxRatio*float64(j.seen):
+	// The quotient, because it is rounded as the limit was: 29 of 100 do not
+	// pass 0.29, but do pass 0.29*100.
+	case j.policy.MaxRatio > 0 && j.seen >= ratioFrom && float64(j.rejected)/float64(j.seen) > j.policy.MaxRatio:
 		e.Limit, e.Max = "MaxRatio", j.policy.MaxRatio
 		return e
 	}

@@ -166,6 +166,9 @@ func (p *progress) advance() {
 		s := p.spans[p.head]
 		done := s.done()
 		if done == len(s.records) {
+			if p.judge != nil && !p.judged(p.dropped+p.head) {
+				break // the next time
+			}
 			p.watermark, p.known, p.timestamp = s.next, true, s.last
 			p.spans[p.head] = nil
 			continue
@@ -200,13 +203,33 @@ func (p *progress) pending() (n int) {
 // oldest returns the first record that is not settled, and since when it is
 // here.
 func (p *progress) oldest() (offset int64, since time.Time, ok bool) {
-	for _, s := range p.spans[p.head:] {
-		if s.pending() > 0 {
-			return s.records[s.done()].Offset, s.since, true
-		}
+	if s, at := p.oldestSpan(); s != nil {
+		return s.records[at].Offset, s.since, true
 	}
 	return 0, time.Time{}, false
 }
+
+// oldestStep returns where the oldest record that is not settled is.
+func (p *progress) oldestStep() string {
+	if s, at := p.oldestSpan(); s != nil && s.rejected.Load()>>at&1 != 0 {
+		return letterStep
+	}
+	return p.lane.stepName()
+}
+
+// oldestSpan returns the first span with something pending, and where in it.
+func (p *progress) oldestSpan() (s *span, at int) {
+	for _, s := range p.spans[p.head:] {
+		// In this order: what was pending may be done the next moment.
+		if at := s.done(); at < len(s.records) && s.pending() > 0 {
+			return s, at
+		}
+	}
+	return nil, 0
+}
+
+// letterStep is the step that a message is in whose dead letter is on its way.
+const letterStep = "dead letter"
 
 // forget ends the accounting of an epoch that is over. Verdicts that come
 // later change nothing.
@@ -234,10 +257,10 @@ func (p *progress) spanSettled(s *span) {
 }
 
 // letterDone says that a rejected message's dead letter needs no more waiting
-// for.
+// for. Lanes wake the loop when they end, but a letter may come behind them.
 func (p *progress) letterDone() {
 	p.undelivered.Add(-1)
-	if p.lane.watched.Load() || p.run.watched.Load() {
+	if p.lane.watched.Load() || p.run.watched.Load() || p.draining.Load() {
 		p.run.wake()
 	}
 }

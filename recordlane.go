@@ -304,7 +304,7 @@ func (l *recordLane) fillChunk() bool {
 			}
 			msgs = msgs[:n]
 			if markers != 0 {
-				s.markers |= markers
+				s.markers.Or(markers)
 				s.ack(markers)
 			}
 		}

@@ -115,7 +115,7 @@ func (r *run) loop(ctx context.Context) error {
 	r.alarm = time.AfterFunc(r.config.commitInterval, r.consumer.wake)
 	defer r.alarm.Stop()
 	if r.letters != nil {
-		r.commit.start(func() { r.letters.serve(r.ctx) })
+		go r.letters.serve()
 	}
 	if r.shared != nil {
 		r.startLane(r.shared)
@@ -162,6 +162,9 @@ func (r *run) step(ctx context.Context) (room bool) {
 	if r.stopping && !now.Before(r.stopBy) {
 		// The broker or the application did not let it end in time.
 		r.abandonRest()
+		if r.letters != nil {
+			r.letters.cancel() // what fails from here on fails because of that
+		}
 		r.consumer.close(leaveGrace)
 	}
 	r.serveLetters(now)

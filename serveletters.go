@@ -29,7 +29,7 @@ func (r *run) serveLetters(now time.Time) {
 		}
 	}
 	if !now.Before(r.letterAt) {
-		r.letterAt = now.Add(min(r.letters.policy.Timeout/4, time.Second))
+		r.letterAt = now.Add(min(max(r.letters.policy.Timeout/4, judgeAgain), time.Second))
 		r.letters.check(now)
 	}
 	if len(r.judged) > 0 {
@@ -53,6 +53,15 @@ func (r *run) judgeLetters(p *progress) {
 	}
 }
 
+// letterStatus also counts the letters that wait to be judged.
+func (r *run) letterStatus() DeadLetterStatus {
+	s := r.letters.status()
+	for p := range r.judged {
+		s.Pending += len(p.judge.waiting) + len(p.judge.passed)
+	}
+	return s
+}
+
 // noLetters reports whether nothing of an epoch whose lane has ended waits for
 // the delivery of a letter.
 func (r *run) noLetters(p *progress) bool {
@@ -72,12 +81,22 @@ func (r *run) lettersFail(l *letter, err error) {
 	}
 }
 
+// lettersLeft is for a run whose last drain is past its deadline: it may be
+// because of letters.
+func (r *run) lettersLeft() {
+	if r.letters == nil || r.failure != nil {
+		return
+	}
+	if l, err := r.letters.unacked(time.Now().Add(-time.Second)); err != nil {
+		r.failure = r.letterError(l, err)
+	}
+}
+
 func (r *run) letterError(l *letter, err error) error {
-	s := l.slot.span
 	return &DeadLetterError{
 		Topic:     r.letters.policy.Topic,
-		Partition: s.owner.state.Partition,
-		Offset:    s.records[l.slot.index].Offset,
+		Partition: l.state().Partition,
+		Offset:    l.offset(),
 		Err:       err,
 	}
 }

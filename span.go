@@ -36,7 +36,7 @@ type span struct {
 	last    time.Time // of the last record's timestamp
 	since   time.Time
 	bytes   int
-	markers uint64 // of transactions; set before they are acked
+	markers atomic.Uint64 // of transactions; set before they are acked
 
 	// In a derived span.
 	from origin

@@ -319,3 +319,24 @@ func TestJoinLeadsBackToAllRecords(t *testing.T) {
 		t.Error("a member's own verdict was overruled")
 	}
 }
+
+// Looking for the oldest record while it is settled, on another goroutine.
+func TestOldestWhileItIsSettled(t *testing.T) {
+	p, _ := testProgress()
+	for range 500 {
+		msgs := messagesOf(appendTo(p, recordsFrom(p.watermark.offset, spanSize)))
+		var acks sync.WaitGroup
+		acks.Go(func() {
+			for _, m := range msgs {
+				m.Ack()
+			}
+		})
+		for {
+			if _, _, ok := p.oldest(); !ok {
+				break
+			}
+		}
+		acks.Wait()
+		p.advance()
+	}
+}

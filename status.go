@@ -73,7 +73,8 @@ type PartitionStatus struct {
 
 	// The oldest record that is not settled, if there is one: where it is,
 	// for how long since it was fetched, and the step that its pipeline
-	// works in, or did last.
+	// works in, or did last; "dead letter" while its dead letter is not
+	// delivered.
 	OldestOffset int64 // -1: there is none
 	OldestAge    time.Duration
 	Step         string
@@ -146,7 +147,7 @@ func (r *run) snapshot() Status {
 		InFlightBytes: r.tracker.bytes.Load(),
 		Abandoned:     r.left,
 		BoundFlushes:  r.boundFlushes,
-		DeadLetters:   r.letters.status(),
+		DeadLetters:   r.letterStatus(),
 		Partitions:    make([]PartitionStatus, 0, len(r.progress)),
 		Steps:         r.steps(),
 	}
@@ -200,7 +201,7 @@ func (r *run) partitionStatus(p *progress, now time.Time) PartitionStatus {
 	}
 	if offset, since, ok := p.oldest(); ok {
 		s.OldestOffset, s.OldestAge = offset, now.Sub(since)
-		s.Step = p.lane.stepName()
+		s.Step = p.oldestStep()
 		s.Stalled = s.OldestAge > r.config.stallAfter
 	}
 	return s
