@@ -138,10 +138,12 @@ func (r *Rig) Fence(epochs ...Epoch) {
 // is drained, and the pipeline is flushed and closed.
 func (r *Rig) Stop() {
 	for _, p := range r.epochs {
-		p.beginDrain()
+		if !p.state.fenced.Load() {
+			p.beginDrain()
+		}
 	}
 	r.lane.drainBegins()
-	r.lane.dropQueued(func(*progress) bool { return true })
+	r.lane.dropQueued(func(p *progress) bool { return p.draining.Load() })
 	r.lane.requestFinish()
 }
 

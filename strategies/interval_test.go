@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/arroyo-go/arroyo"
+	"github.com/arroyo-go/arroyo/memkafka"
 	"github.com/arroyo-go/arroyo/strategies"
 )
 
@@ -170,6 +172,38 @@ func TestIntervalAtTheBound(t *testing.T) {
 	}
 }
 
+// A span of an epoch that is over is not handed on, whatever comes first.
+func TestIntervalAndFence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newSpanRig(t, time.Minute)
+		e := r.assign(0)
+		r.tick(e, 10, 11, 12)
+		r.Fence(e)
+		r.FlushAtBound()
+		synctest.Wait()
+		if got := r.spans(); got != "" {
+			t.Errorf("spans %s, want none", got)
+		}
+		r.finish()
+	})
+}
+
+// A flush that is about other partitions leaves a span as it is.
+func TestIntervalFlushOfSome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newSpanRig(t, time.Minute)
+		a, b := r.assign(0), r.assign(1)
+		r.tick(a, 10, 11, 12)
+		r.tick(b, 10, 11, 12)
+		r.FlushAtBound(a)
+		synctest.Wait()
+		if got, want := r.spans(), "0: 0-2 10s-12s"; got != want {
+			t.Errorf("spans %s, want %s", got, want)
+		}
+		r.finish()
+	})
+}
+
 // A processor whose bound is smaller than a span goes on.
 func TestIntervalInARunAtItsBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -240,27 +274,38 @@ func expectCover(t *testing.T, spans []strategies.Span, committed map[int32]int6
 // long as all goes in good order, do not overlap. If members are cut off, what
 // was not committed is made again, and there is still no gap.
 func TestIntervalsCoverAllOffsets(t *testing.T) {
-	for seed := range uint64(15) {
+	for seed := range uint64(6) {
 		for _, cut := range []bool{false, true} {
-			t.Run(fmt.Sprintf("seed %d, cut %v", seed, cut), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) { testIntervalsCover(t, rand.New(rand.NewPCG(seed, 0)), cut) })
-			})
+			for _, partitioned := range []bool{false, true} {
+				t.Run(fmt.Sprintf("seed %d, cut %v, partitioned %v", seed, cut, partitioned), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) { testIntervalsCover(t, rand.New(rand.NewPCG(seed, 0)), cut, partitioned) })
+				})
+			}
 		}
 	}
 }
 
-func testIntervalsCover(t *testing.T, rng *rand.Rand, cut bool) {
+func testIntervalsCover(t *testing.T, rng *rand.Rand, cut, partitioned bool) {
 	const partitions = 3
 	var spans list[strategies.Span]
+	atLeast := time.Duration(rng.IntN(4)) * time.Second
 	pipeline := func() arroyo.Strategy[*kgo.Record] {
-		return strategies.Interval(time.Duration(rng.IntN(4))*time.Second,
+		return strategies.Interval(atLeast,
 			strategies.ForEach(func(ctx context.Context, m arroyo.Message[strategies.Span]) error {
 				spans.add(m.Payload)
 				return nil
 			}))
 	}
-	members := []*bench{newBench(t, partitions, pipeline())}
-	broker := members[0].broker
+	broker := memkafka.New(t, memkafka.Topic("events", partitions))
+	join := func() *bench {
+		if !partitioned {
+			return benchOn(t, broker, pipeline())
+		}
+		return partitionedOn(t, broker, func(context.Context, arroyo.Epoch) (arroyo.Strategy[*kgo.Record], error) {
+			return pipeline(), nil
+		})
+	}
+	members := []*bench{join()}
 	at := noon
 	tick := func() {
 		for range rng.IntN(30) {
@@ -273,7 +318,7 @@ func testIntervalsCover(t *testing.T, rng *rand.Rand, cut bool) {
 		tick()
 		switch n := len(members); {
 		case n < 3 && rng.IntN(2) == 0:
-			members = append(members, benchOn(t, broker, pipeline()))
+			members = append(members, join())
 		case n > 1 && rng.IntN(2) == 0:
 			i := rng.IntN(n)
 			members[i].stopsWithin(5 * time.Second)
@@ -300,6 +345,24 @@ func testIntervalsCover(t *testing.T, rng *rand.Rand, cut bool) {
 		return
 	}
 	expectNoGap(t, all, committed)
+}
+
+// partitionedOn is benchOn with a pipeline for each partition.
+func partitionedOn(t *testing.T, broker *memkafka.Broker, pipeline func(context.Context, arroyo.Epoch) (arroyo.Strategy[*kgo.Record], error)) *bench {
+	t.Helper()
+	host := broker.Host()
+	consumer, err := arroyo.NewConsumer("g", []string{"events"}, arroyo.ClientOptions(host.ClientOptions()...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	processor, err := arroyo.NewPartitionedProcessor(consumer, pipeline, arroyo.Logger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	members := broker.Members("g")
+	b := &bench{rig{broker, memkafka.Start(t, processor.Run)}, processor, host, t}
+	broker.WaitStable("g", members+1)
+	return b
 }
 
 // expectNoGap checks that every offset below what is committed is in a span.

@@ -62,8 +62,9 @@ func TestReduce(t *testing.T) {
 		synctest.Wait()
 		r.feed(a, "g")
 		r.drain(b) // nothing of it is there
+		r.feed(a, "h")
 		r.finish()
-		want := []string{"a b c", "d e", "12345 12345", "123456", "12345", "0123456789012", "f", "g"}
+		want := []string{"a b c", "d e", "12345 12345", "123456", "12345", "0123456789012", "f", "g h"}
 		if diff := cmp.Diff(want, joined(end)); diff != "" {
 			t.Errorf("results (-want +got):\n%s", diff)
 		}

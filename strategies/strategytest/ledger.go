@@ -186,17 +186,16 @@ func (l *ledger) left(e arroyo.Epoch) (left []*kgo.Record) {
 	return left
 }
 
-// handed returns which inputs of an epoch were handed on.
-func (l *ledger) handed(e arroyo.Epoch) map[int]bool {
+// anyHandedOn reports whether any record of an epoch was handed on.
+func (l *ledger) anyHandedOn(e arroyo.Epoch) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	inputs := make(map[int]bool)
 	for _, entry := range l.entries {
 		if entry.epoch == e && entry.handed {
-			inputs[entry.i] = true
+			return true
 		}
 	}
-	return inputs
+	return false
 }
 
 // allAcked reports whether all records of an epoch were acked by the strategy
