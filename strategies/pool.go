@@ -3,6 +3,7 @@ package strategies
 import (
 	"context"
 	"fmt"
+	"maps"
 	"runtime"
 
 	"github.com/arroyo-go/arroyo"
@@ -22,6 +23,7 @@ type pool[In, Out any] struct {
 	drains  <-chan struct{} // see wait
 
 	lines   map[arroyo.Epoch]*line[In, Out]
+	reaches map[arroyo.Epoch]*reach[In]
 	touched []*line[In, Out] // have something new at their head, perhaps
 	flushes []*poolFlush[In, Out]
 	due     []func() error // passes flushes on
@@ -42,6 +44,8 @@ func newPool[In, Out any](kind string, n int, task func(context.Context, arroyo.
 		task:   task,
 		next:   next,
 		lines:  make(map[arroyo.Epoch]*line[In, Out]),
+
+		reaches: make(map[arroyo.Epoch]*reach[In]),
 	}
 	s.workers.max = n
 	s.workers.cores = runtime.GOMAXPROCS(0)
@@ -119,6 +123,7 @@ func (s *pool[In, Out]) join(c *chunk[In, Out], e arroyo.Epoch) {
 			l.now = &era[In, Out]{line: l}
 		}
 		l.epoch = e
+		l.reach = s.reachOf(e, c.in[0])
 		s.lines[e] = l
 	}
 	if l.now.pending == 0 {
@@ -129,6 +134,18 @@ func (s *pool[In, Out]) join(c *chunk[In, Out], e arroyo.Epoch) {
 	if s.ordered {
 		l.push(c)
 	}
+}
+
+// reachOf returns how far the pool has come with an epoch.
+func (s *pool[In, Out]) reachOf(e arroyo.Epoch, sample arroyo.Message[In]) *reach[In] {
+	if r := s.reaches[e]; r != nil {
+		return r
+	}
+	maps.DeleteFunc(s.reaches, func(_ arroyo.Epoch, r *reach[In]) bool { return r.sample.Fenced() })
+	r := &reach[In]{sample: sample}
+	r.begun.Store(-1)
+	s.reaches[e] = r
+	return r
 }
 
 // wait hands on what is done, and goes on doing so while the workers have
@@ -180,7 +197,7 @@ func (s *pool[In, Out]) perform(r *run[In, Out]) (err error) {
 		}
 		c, at := r.refs[i].c, r.refs[i].i
 		m = &c.in[at]
-		if m.Fenced() || m.ReturnUnbegun() {
+		if m.Fenced() || r.refs[i].begin() && m.ReturnUnbegun() {
 			continue
 		}
 		var result Out

@@ -2,6 +2,7 @@ package strategies
 
 import (
 	"context"
+	"sync/atomic"
 
 	"github.com/arroyo-go/arroyo"
 )
@@ -11,6 +12,7 @@ import (
 type chunk[In, Out any] struct {
 	ctx   context.Context
 	in    []arroyo.Message[In]
+	first []int64         // offsets of their first records
 	eras  []*era[In, Out] // one, but for a message of several epochs
 	epoch [1]*era[In, Out]
 
@@ -42,13 +44,20 @@ func (c *chunk[In, Out]) reset(ctx context.Context, msgs []arroyo.Message[In]) {
 	n := len(msgs)
 	if cap(c.in) < n {
 		c.in = make([]arroyo.Message[In], n)
+		c.first = make([]int64, n)
 		c.out = make([]arroyo.Message[Out], n)
 		flags := make([]bool, 2*n)
 		c.has, c.arrived = flags[:n:n], flags[n:]
 	}
 	c.ctx = ctx
-	c.in, c.out, c.has, c.arrived = c.in[:n], c.out[:n], c.has[:n], c.arrived[:n]
+	c.in, c.out, c.has, c.arrived, c.first = c.in[:n], c.out[:n], c.has[:n], c.arrived[:n], c.first[:n]
 	copy(c.in, msgs)
+	for i := range c.in {
+		c.first[i] = -1
+		if r := c.in[i].Record(); r != nil {
+			c.first[i] = r.Offset
+		}
+	}
 	clear(c.has)
 	clear(c.arrived)
 	c.released, c.left = 0, n
@@ -64,9 +73,53 @@ func (c *chunk[In, Out]) forget() {
 	c.eras = nil
 }
 
+// begin notes that a worker begins with the message. It reports whether nothing
+// behind it was begun before.
+func (r ref[In, Out]) begin() (highest bool) {
+	highest = true
+	at := r.c.first[r.i]
+	for _, e := range r.c.eras {
+		highest = e.line.reach.raise(at) && highest
+	}
+	return highest
+}
+
+// undoesNothing reports whether no message behind this one was begun, of those
+// that have been in the pool: if one was, and this one is left to the next owner,
+// that one is done again.
+func (r ref[In, Out]) undoesNothing() bool {
+	for _, e := range r.c.eras {
+		if r.c.first[r.i] <= e.line.reach.begun.Load() {
+			return false
+		}
+	}
+	return true
+}
+
+// reach is how far a pool has come with an epoch: the highest offset that was
+// begun.
+type reach[In any] struct {
+	begun  atomic.Int64
+	sample arroyo.Message[In]
+}
+
+// raise reports whether at is the highest so far.
+func (r *reach[In]) raise(at int64) bool {
+	for {
+		was := r.begun.Load()
+		if at <= was {
+			return false
+		}
+		if r.begun.CompareAndSwap(was, at) {
+			return true
+		}
+	}
+}
+
 // line is the way of one epoch's messages through a pool.
 type line[In, Out any] struct {
 	epoch   arroyo.Epoch
+	reach   *reach[In]
 	now     *era[In, Out]     // of what is submitted next
 	before  []*era[In, Out]   // earlier ones with something pending
 	chunks  []*chunk[In, Out] // of an ordered pool

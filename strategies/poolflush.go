@@ -33,7 +33,7 @@ func (s *pool[In, Out]) Flush(ctx context.Context) error {
 func (s *pool[In, Out]) returnDraining() error {
 	return s.arrived(s.workers.remove(func(r ref[In, Out]) bool {
 		m := r.message()
-		return m.Fenced() || m.ReturnUnbegun()
+		return m.Fenced() || r.undoesNothing() && m.ReturnUnbegun()
 	}))
 }
 
