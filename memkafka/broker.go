@@ -184,7 +184,11 @@ func (b *Broker) newOwnClient(opts ...kgo.Opt) (*kgo.Client, error) {
 }
 
 func (b *Broker) clientOptions(h *host) []kgo.Opt {
-	return []kgo.Opt{kgo.SeedBrokers(b.seeds...), kgo.Dialer(h.dial)}
+	return []kgo.Opt{
+		kgo.SeedBrokers(b.seeds...),
+		kgo.Dialer(h.dial),
+		kgo.DisableClientMetrics(), // Kafka takes them with a plugin only, but kfake does always: an eighth of an idle hour
+	}
 }
 
 // memberOptions are those of clients that know the credentials.

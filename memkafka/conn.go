@@ -16,11 +16,13 @@ type link struct {
 	host    *host
 	port    int           // of the broker
 	reset   chan struct{} // closed when the connection is cut
+	streams [2]*stream
 }
 
 // connect returns the two ends of the link.
 func (l *link) connect(clientAddr, serverAddr *net.TCPAddr) (client, server *conn) {
 	up, down := newStream(), newStream()
+	l.streams = [2]*stream{up, down}
 	end := func(in, out *stream, local, remote net.Addr) *conn {
 		return &conn{
 			link:          l,
@@ -31,15 +33,27 @@ func (l *link) connect(clientAddr, serverAddr *net.TCPAddr) (client, server *con
 			closed:        make(chan struct{}),
 			reading:       make(chan struct{}, 1),
 			writing:       make(chan struct{}, 1),
-			readDeadline:  newDeadline(),
-			writeDeadline: newDeadline(),
+			readDeadline:  newDeadline(in.readable),
+			writeDeadline: newDeadline(out.writable),
 		}
 	}
 	return end(down, up, clientAddr, serverAddr), end(up, down, serverAddr, clientAddr)
 }
 
+// cut resets the connection.
+func (l *link) cut() {
+	close(l.reset)
+	for _, s := range l.streams {
+		notify(s.readable)
+		notify(s.writable)
+	}
+}
+
 // conn is one end of a link. It behaves as a TCP connection does: writes return when they are buffered, the peer of a
 // closed end reads what was written and then io.EOF, and a cut loses what is under way.
+//
+// Whoever waits to read or to write waits for one channel, the stream's token: selects over all that can happen are a
+// good part of what an idle hour costs in a bubble. So whatever ends a wait sends the token.
 type conn struct {
 	link          *link
 	in, out       *stream
@@ -53,65 +67,73 @@ type conn struct {
 }
 
 func (c *conn) Read(p []byte) (int, error) {
-	passed := c.readDeadline.wait()
-	select {
-	case c.reading <- struct{}{}:
-		defer func() { <-c.reading }()
-	case <-c.closed:
-		return 0, c.opError("read", net.ErrClosed)
-	case <-passed:
-		return 0, c.opError("read", os.ErrDeadlineExceeded)
+	if err := c.lock(c.reading, c.readDeadline); err != nil {
+		return 0, c.opError("read", err)
 	}
+	n, err := c.read(p)
+	<-c.reading
+	if err != nil && err != io.EOF { // which is bare, as net's is
+		err = c.opError("read", err)
+	}
+	return n, err
+}
+
+func (c *conn) read(p []byte) (int, error) {
 	for {
-		if err := c.state(passed); err != nil {
-			return 0, c.opError("read", err)
+		if err := c.state(c.readDeadline); err != nil {
+			return 0, err
 		}
 		if hole := c.link.host.hole.Load(); hole != nil {
-			// What is under way gets through when the hole is closed, as what a TCP sends again does.
-			select {
-			case <-hole.closed:
-			case <-c.closed:
-			case <-c.link.reset:
-			case <-passed:
-			}
+			c.waitInHole(hole)
 			continue
 		}
 		n, wait, err := c.in.take(p)
-		if err == io.EOF {
-			return 0, io.EOF // bare, as net does
+		if err != nil || n > 0 || len(p) == 0 {
+			return n, err
 		}
-		if n > 0 || len(p) == 0 {
-			return n, nil
-		}
-		var arrived <-chan time.Time
 		if wait > 0 {
-			arrived = time.After(wait)
+			c.waitOnTheWay(wait)
+			continue
 		}
-		select {
-		case <-c.in.readable:
-		case <-arrived:
-		case <-c.closed:
-		case <-c.link.reset:
-		case <-passed:
-		}
+		<-c.in.readable
+	}
+}
+
+// waitInHole waits until the hole is closed. What is under way gets through then, as what a TCP sends again does.
+func (c *conn) waitInHole(hole *hole) {
+	select {
+	case <-hole.closed:
+	case <-c.in.readable: // or something has ended the wait
+	}
+}
+
+// waitOnTheWay waits until something arrives that has been sent already.
+func (c *conn) waitOnTheWay(wait time.Duration) {
+	arrived := time.NewTimer(wait)
+	defer arrived.Stop()
+	select {
+	case <-arrived.C:
+	case <-c.in.readable:
 	}
 }
 
 func (c *conn) Write(p []byte) (int, error) {
 	delay := time.Duration(c.link.host.latency.Load())
-	passed := c.writeDeadline.wait()
-	select {
-	case c.writing <- struct{}{}:
-		defer func() { <-c.writing }()
-	case <-c.closed:
-		return 0, c.opError("write", net.ErrClosed)
-	case <-passed:
-		return 0, c.opError("write", os.ErrDeadlineExceeded)
+	if err := c.lock(c.writing, c.writeDeadline); err != nil {
+		return 0, c.opError("write", err)
 	}
-	written := 0
+	n, err := c.write(p, delay)
+	<-c.writing
+	if err != nil {
+		err = c.opError("write", err)
+	}
+	return n, err
+}
+
+func (c *conn) write(p []byte, delay time.Duration) (written int, err error) {
 	for {
-		if err := c.state(passed); err != nil {
-			return written, c.opError("write", err)
+		if err := c.state(c.writeDeadline); err != nil {
+			return written, err
 		}
 		n, err := c.out.put(p[written:], delay)
 		written += n
@@ -119,28 +141,44 @@ func (c *conn) Write(p []byte) (int, error) {
 			if isClosed(c.closed) { // closed between the check and the attempt
 				err = net.ErrClosed
 			}
-			return written, c.opError("write", err)
+			return written, err
 		}
 		if written == len(p) {
 			return written, nil
 		}
-		select {
-		case <-c.out.writable:
-		case <-c.closed:
-		case <-c.link.reset:
-		case <-passed:
-		}
+		<-c.out.writable
+	}
+}
+
+// lock takes one of the locks, mostly without a wait: few read or write a connection from two goroutines.
+func (c *conn) lock(lock chan struct{}, d *deadline) error {
+	select {
+	case lock <- struct{}{}:
+		return nil
+	default:
+		return c.waitForLock(lock, d)
+	}
+}
+
+func (c *conn) waitForLock(lock chan struct{}, d *deadline) error {
+	select {
+	case lock <- struct{}{}:
+		return nil
+	case <-c.closed:
+		return net.ErrClosed
+	case <-d.over():
+		return os.ErrDeadlineExceeded
 	}
 }
 
 // state says why nothing can be read or written any more, whatever is buffered.
-func (c *conn) state(passed <-chan struct{}) error {
+func (c *conn) state(d *deadline) error {
 	switch {
 	case isClosed(c.closed):
 		return net.ErrClosed
 	case isClosed(c.link.reset):
 		return syscall.ECONNRESET
-	case isClosed(passed):
+	case isClosed(d.over()):
 		return os.ErrDeadlineExceeded
 	}
 	return nil
@@ -160,8 +198,10 @@ func (c *conn) Close() error {
 		close(c.closed)
 		c.out.closeWriter()
 		c.in.closeReader()
-		c.readDeadline.set(time.Time{})
-		c.writeDeadline.set(time.Time{})
+		notify(c.in.readable)
+		notify(c.out.writable)
+		c.readDeadline.stop()
+		c.writeDeadline.stop()
 		c.link.network.forget(c.link)
 	})
 	return err

@@ -168,7 +168,7 @@ func (h *host) reach(ctx context.Context) error {
 func (n *network) resetLocked(which func(*link) bool) {
 	for l := range n.links {
 		if which(l) {
-			close(l.reset)
+			l.cut()
 			delete(n.links, l)
 		}
 	}

@@ -143,6 +143,41 @@ func TestConnDeadline(t *testing.T) {
 	})
 }
 
+// A deadline is exact however it was moved before, and one that was taken back does not pass.
+func TestConnDeadlineIsMoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conn := connect(t, memkafka.New(t))
+		fails := func(after time.Duration) {
+			t.Helper()
+			begin := time.Now()
+			_, err := conn.Read(make([]byte, 1))
+			mustOp(t, err, "read", os.ErrDeadlineExceeded)
+			if took := time.Since(begin); took != after {
+				t.Errorf("passed after %v, not %v", took, after)
+			}
+		}
+		in := func(d time.Duration) { conn.SetReadDeadline(time.Now().Add(d)) }
+		in(10 * time.Second)
+		in(20 * time.Second)
+		fails(20 * time.Second)
+		in(10 * time.Second)
+		in(5 * time.Second)
+		fails(5 * time.Second)
+		for range 5 { // as clients do for each request
+			in(10 * time.Second)
+			time.Sleep(3 * time.Second)
+			conn.SetReadDeadline(time.Time{})
+			time.Sleep(time.Second)
+		}
+		in(10 * time.Second)
+		fails(10 * time.Second)
+		in(time.Second)
+		conn.SetReadDeadline(time.Time{})
+		time.AfterFunc(time.Hour, func() { in(time.Second) }) // of a wait that goes on
+		fails(time.Hour + time.Second)
+	})
+}
+
 // Who writes and does not read is stopped by a bounded buffer.
 func TestConnBackpressure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -105,19 +105,24 @@ func (s *stream) put(p []byte, delay time.Duration) (int, error) {
 		s.length += m
 	}
 	if n > 0 && (delay > 0 || len(s.late) > 0) {
-		at := time.Now().Add(delay)
-		if len(s.late) > 0 {
-			if last := s.late[len(s.late)-1].at; at.Before(last) {
-				at = last
-			}
-		}
-		s.late = append(s.late, arrival{at, n})
-		s.lateLength += n
+		s.delay(n, delay)
 	}
 	if empty && n > 0 {
 		notify(s.readable)
 	}
 	return n, nil
+}
+
+// delay makes the last n bytes arrive later.
+func (s *stream) delay(n int, delay time.Duration) {
+	at := time.Now().Add(delay)
+	if len(s.late) > 0 {
+		if last := s.late[len(s.late)-1].at; at.Before(last) {
+			at = last
+		}
+	}
+	s.late = append(s.late, arrival{at, n})
+	s.lateLength += n
 }
 
 // grow makes room for size bytes, or maxStream.
@@ -157,46 +162,5 @@ func notify(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:
-	}
-}
-
-// deadline is a moment that can be moved, and whose passing is a closed channel.
-type deadline struct {
-	mu     sync.Mutex
-	timer  *time.Timer
-	passed chan struct{}
-}
-
-func newDeadline() *deadline { return &deadline{passed: make(chan struct{})} }
-
-func (d *deadline) wait() <-chan struct{} {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.passed
-}
-
-// set moves the deadline; the zero time means never. Whoever waits already sees the new one, unless the old one has
-// passed.
-func (d *deadline) set(t time.Time) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.timer != nil && !d.timer.Stop() {
-		<-d.passed // the timer's function is about to close it
-	}
-	d.timer = nil
-	passed := isClosed(d.passed)
-	after := time.Until(t)
-	if t.IsZero() || after > 0 {
-		if passed {
-			d.passed = make(chan struct{})
-		}
-		if !t.IsZero() {
-			c := d.passed
-			d.timer = time.AfterFunc(after, func() { close(c) })
-		}
-		return
-	}
-	if !passed {
-		close(d.passed)
 	}
 }
