@@ -393,3 +393,24 @@ func TestUserClosesTheConsumerOfARun(t *testing.T) {
 		}
 	})
 }
+
+// A Close that gives up because its time is over has not failed: the run was
+// abandoned, and says that.
+func TestAbandonedCloseIsNoFailure(t *testing.T) {
+	inEveryMode(t, func(t *testing.T, opts []kgo.Opt, start starter) {
+		broker := memkafka.New(t, memkafka.Topic(topic, 2))
+		produce(broker, 20)
+		m := start(t, broker, func() arroyo.Strategy[*kgo.Record] {
+			return hook{Forward: noop(), close: func(ctx context.Context) error {
+				<-ctx.Done()
+				return ctx.Err()
+			}}
+		}, opts, arroyo.DrainTimeout(10*time.Second))
+		broker.WaitCommitted(group, topic, 20)
+		err := m.stop()
+		var step *arroyo.StepError
+		if errors.As(err, &step) {
+			t.Errorf("Run: %v", err)
+		}
+	})
+}

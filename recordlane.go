@@ -175,7 +175,7 @@ func (l *recordLane) serve() {
 	if !clean {
 		l.abandon(ErrAbandoned)
 	}
-	if err := l.call(func() error { return l.first.Close(ctx) }); err != nil && clean {
+	if err := l.call(func() error { return l.first.Close(ctx) }); err != nil && clean && (ctx.Err() == nil || isPanic(err)) {
 		l.fail(l.located(err, nil))
 	}
 	l.abandon(nil)

@@ -197,9 +197,10 @@ func (s *pool[In, Out]) perform(r *run[In, Out]) (err error) {
 		}
 		c, at := r.refs[i].c, r.refs[i].i
 		m = &c.in[at]
-		if m.Fenced() || r.refs[i].begin() && m.ReturnUnbegun() {
+		if m.Fenced() || r.refs[i].undoesNothing() && m.ReturnUnbegun() {
 			continue
 		}
+		r.refs[i].begin()
 		var result Out
 		if simple {
 			result, err = s.task(c.ctx, *m)

@@ -73,15 +73,12 @@ func (c *chunk[In, Out]) forget() {
 	c.eras = nil
 }
 
-// begin notes that a worker begins with the message. It reports whether nothing
-// behind it was begun before.
-func (r ref[In, Out]) begin() (highest bool) {
-	highest = true
+// begin notes that a worker begins with the message.
+func (r ref[In, Out]) begin() {
 	at := r.c.first[r.i]
 	for _, e := range r.c.eras {
-		highest = e.line.reach.raise(at) && highest
+		e.line.reach.raise(at)
 	}
-	return highest
 }
 
 // undoesNothing reports whether no message behind this one was begun, of those
@@ -103,15 +100,11 @@ type reach[In any] struct {
 	sample arroyo.Message[In]
 }
 
-// raise reports whether at is the highest so far.
-func (r *reach[In]) raise(at int64) bool {
+func (r *reach[In]) raise(at int64) {
 	for {
 		was := r.begun.Load()
-		if at <= was {
-			return false
-		}
-		if r.begun.CompareAndSwap(was, at) {
-			return true
+		if at <= was || r.begun.CompareAndSwap(was, at) {
+			return
 		}
 	}
 }
