@@ -21,6 +21,8 @@ type epochState struct {
 	fetched    position // after the last record that was yielded; where it starts; offset -1: unknown
 	end        int64    // of the log when that was fetched; -1: unknown
 	paused     pauseReason
+	parked     []*Fetched    // records that were polled and do not flow
+	waiting    int           // how many records were polled and not yielded
 	startAt    int64         // what StartAt said; -1: nothing
 	errorPause time.Duration // after the last of several errors in a row
 	started    bool          // whether kgo got a position for it

@@ -58,6 +58,7 @@ func (c *Consumer) setPaused(states []*epochState, why pauseReason, on bool) {
 			s.paused |= why
 		} else {
 			s.paused &^= why
+			c.stream.unpark(s)
 		}
 	}
 	c.stream.stir() // what is parked may flow

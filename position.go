@@ -61,7 +61,8 @@ func (c *Consumer) flowOf(s *epochState) (offset int64, paused pauseReason) {
 func (c *Consumer) yielded(f *Fetched) {
 	s := f.state
 	s.fetched, s.end = f.next, f.End
+	s.waiting -= len(f.Records)
 	if c.config.endOfPartition && f.Next >= f.End {
-		c.stream.polled = slices.Insert(c.stream.polled, 0, Event(&EndOfPartition{Epoch: s.Epoch, Offset: f.Next}))
+		c.stream.end = &EndOfPartition{Epoch: s.Epoch, Offset: f.Next}
 	}
 }

@@ -16,8 +16,12 @@ import (
 // comes after kgo has stopped handing out its records. All of it is guarded by
 // Consumer.mu.
 type stream struct {
-	polled    []Event // from kgo's last poll
-	queued    []Event // from hooks and our own goroutines
+	polled    []*Fetched      // from kgo's last poll
+	next      int             // of polled
+	unparked  []*Fetched      // whose partitions flow again; they come before those
+	gated     []*epochState   // with parked ones that the follower held back
+	end       *EndOfPartition // behind the records that were yielded last
+	queued    []Event         // from hooks and our own goroutines
 	interrupt context.CancelFunc
 	woken     bool
 	closed    bool              // Closed was yielded, or Close was called
@@ -48,23 +52,15 @@ func (s *stream) take(records bool) (Event, error) {
 		s.woken = false
 		return nil, errWoken
 	}
-	for i, ev := range s.polled {
-		if f, ok := ev.(*Fetched); ok {
-			if !records || f.state.paused&^pausedForGate != 0 {
-				continue // parked
-			}
-			if s.follower != nil {
-				now, parked := s.follower.release(f)
-				if now == nil {
-					continue
-				}
-				if parked != nil {
-					return now, nil
-				}
-			}
-		}
-		s.polled = append(s.polled[:i], s.polled[i+1:]...)
+	if s.end != nil {
+		ev := s.end
+		s.end = nil
 		return ev, nil
+	}
+	if records {
+		if f := s.takePolled(); f != nil {
+			return f, nil
+		}
 	}
 	if len(s.queued) == 0 {
 		return nil, nil
@@ -79,28 +75,77 @@ func (s *stream) take(records bool) (Event, error) {
 		s.discard(ev.states)
 	case *Closed:
 		s.closed = true
-		s.polled, s.queued = nil, nil
+		s.polled, s.unparked, s.queued = nil, nil, nil
 	}
 	return ev, nil
 }
 
-// discard removes records that only PollEvents can have left behind.
+// takePolled returns the next slice of records. Those of a paused partition are
+// parked with it, so that nobody has to go past them again and again.
+func (s *stream) takePolled() *Fetched {
+	for {
+		var f *Fetched
+		switch {
+		case len(s.unparked) > 0:
+			f, s.unparked[0] = s.unparked[0], nil
+			s.unparked = s.unparked[1:]
+		case s.next < len(s.polled):
+			f, s.polled[s.next] = s.polled[s.next], nil
+			s.next++
+		default:
+			s.polled, s.next = s.polled[:0], 0
+			return nil
+		}
+		e := f.state
+		if e.paused&^pausedForGate != 0 || len(e.parked) > 0 {
+			e.parked = append(e.parked, f)
+			continue
+		}
+		if s.follower == nil {
+			return f
+		}
+		now, rest := s.follower.release(f)
+		if rest != nil {
+			e.parked = append(e.parked, rest)
+			s.gated = append(s.gated, e)
+		}
+		if now != nil {
+			return now
+		}
+	}
+}
+
+// unpark lets what is parked with an epoch flow, before what was polled later.
+func (s *stream) unpark(e *epochState) {
+	if e.paused&^pausedForGate == 0 {
+		s.unparked = append(s.unparked, e.parked...)
+		e.parked = nil
+	}
+}
+
+// unparkGated is unpark for all that the follower held back.
+func (s *stream) unparkGated() {
+	for _, e := range s.gated {
+		s.unpark(e)
+	}
+	s.gated = nil
+}
+
+// discard removes records that were polled and not yielded.
 func (s *stream) discard(states []*epochState) {
-	if len(s.polled) == 0 {
+	for _, st := range states {
+		st.parked, st.waiting = nil, 0
+	}
+	if s.next == len(s.polled) && len(s.unparked) == 0 {
 		return
 	}
 	gone := make(map[*epochState]bool, len(states))
 	for _, st := range states {
 		gone[st] = true
 	}
-	kept := s.polled[:0]
-	for _, ev := range s.polled {
-		if f, ok := ev.(*Fetched); !ok || !gone[f.state] {
-			kept = append(kept, ev)
-		}
-	}
-	clear(s.polled[len(kept):])
-	s.polled = kept
+	isGone := func(f *Fetched) bool { return gone[f.state] }
+	s.unparked = slices.DeleteFunc(s.unparked, isGone)
+	s.polled, s.next = slices.DeleteFunc(s.polled[s.next:], isGone), 0
 }
 
 // fill polls kgo, which a hook or ctx may cut short, and keeps what it
@@ -166,7 +211,8 @@ func (c *Consumer) fetched(s *epochState, fp *kgo.FetchPartition) {
 		state:   s,
 		next:    position{last.Offset + 1, last.LeaderEpoch},
 	})
-	if c.follower != nil && c.stream.parkedOf(s) > maxParked {
+	s.waiting += len(records)
+	if c.follower != nil && s.waiting > maxParked {
 		s.paused |= pausedForGate
 		c.failed = append(c.failed, s.Partition)
 	}

@@ -24,6 +24,7 @@ type streamCore struct {
 
 	open     map[Epoch]string // what was yielded last for it
 	offset   map[Epoch]int64
+	paused   map[Epoch]bool
 	releases []func()
 }
 
@@ -38,7 +39,7 @@ func newStreamCore(t *testing.T) *streamCore {
 	return &streamCore{
 		t: t, c: c,
 		owned: make(map[int32]bool), next: make(map[int32]int64),
-		open: make(map[Epoch]string), offset: make(map[Epoch]int64),
+		open: make(map[Epoch]string), offset: make(map[Epoch]int64), paused: make(map[Epoch]bool),
 	}
 }
 
@@ -97,6 +98,22 @@ func (s *streamCore) fetch(p int32, n int) {
 	}}}}}}, s.c.lastEpoch)
 }
 
+// pause pauses or resumes those partitions in the mask that are held.
+func (s *streamCore) pause(mask byte, on bool) {
+	for _, e := range s.c.Assignment() {
+		if mask&(1<<e.Number) == 0 {
+			continue
+		}
+		f := s.c.Resume
+		if on {
+			f = s.c.Pause
+		}
+		if f(e.Partition) == nil {
+			s.paused[e] = on
+		}
+	}
+}
+
 // assignedQueued reports whether an Assigned waits to be yielded. Poll then
 // does not poll kgo, so no records can come.
 func (s *streamCore) assignedQueued() bool {
@@ -144,9 +161,12 @@ func (s *streamCore) poll(records, hold bool) {
 			s.t.Fatalf("records of %s after its Revoked", ev.Epoch)
 		}
 		s.open[ev.Epoch] = "fetched"
+		if s.paused[ev.Epoch] {
+			s.t.Fatalf("records of %s, which is paused", ev.Epoch)
+		}
 		for _, r := range ev.Records {
-			if r.Offset <= s.offset[ev.Epoch] {
-				s.t.Fatalf("offset %d of %s after %d", r.Offset, ev.Epoch, s.offset[ev.Epoch])
+			if last := s.offset[ev.Epoch]; last >= 0 && r.Offset != last+1 {
+				s.t.Fatalf("offset %d of %s after %d", r.Offset, ev.Epoch, last)
 			}
 			s.offset[ev.Epoch] = r.Offset
 		}
@@ -177,16 +197,16 @@ func playStream(t *testing.T, script []byte) {
 		for len(script) >= 2 {
 			op, arg := script[0], script[1]
 			script = script[2:]
-			switch op % 10 {
+			switch op %= 12; op {
 			case 0, 1, 2:
-				s.start(op%10, arg)
+				s.start(op, arg)
 			case 3, 4:
 				p := int32(arg % corePartitions)
 				if (s.owned[p] && !s.hookRuns() || s.losing) && !s.assignedQueued() {
 					s.fetch(p, 1+int(arg)/32)
 				}
 			case 5, 6, 7:
-				s.poll(op%10 != 7, arg%4 == 0)
+				s.poll(op != 7, arg%4 == 0)
 			case 8:
 				if len(s.releases) > 0 {
 					i := int(arg) % len(s.releases)
@@ -195,6 +215,8 @@ func playStream(t *testing.T, script []byte) {
 				}
 			case 9:
 				time.Sleep(time.Duration(arg) * time.Second)
+			case 10, 11:
+				s.pause(arg, op == 10)
 			}
 		}
 		// Whatever is held, every hook returns: by its deadline at the latest.

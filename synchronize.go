@@ -133,7 +133,8 @@ func (c *Consumer) followed(known bool, news map[string]map[Partition]int64) {
 	}
 	c.follower.known = known
 	maps.DeleteFunc(c.follower.since, func(s *epochState, _ time.Time) bool { return s.fenced.Load() })
-	c.stream.stir() // what is parked may flow
+	c.stream.unparkGated()
+	c.stream.stir()
 	c.mu.Unlock()
 }
 
@@ -305,20 +306,10 @@ func (c *Consumer) gateOf(s *epochState) (limit int64, group string, since time.
 	return limit, group, since, waits
 }
 
-// parkedOf returns how many records of an epoch are parked. Consumer.mu is held.
-func (s *stream) parkedOf(st *epochState) (n int) {
-	for _, ev := range s.polled {
-		if f, ok := ev.(*Fetched); ok && f.state == st {
-			n += len(f.Records)
-		}
-	}
-	return n
-}
-
 // ungate lets a partition be fetched again of which little is parked any more.
 // Consumer.mu is held; the caller tells kgo.
 func (c *Consumer) ungate(s *epochState) (resumed *epochState) {
-	if s.paused&pausedForGate == 0 || c.stream.parkedOf(s) > maxParked/2 {
+	if s.paused&pausedForGate == 0 || s.waiting > maxParked/2 {
 		return nil
 	}
 	s.paused &^= pausedForGate
