@@ -35,13 +35,15 @@ func forEachBatch(add func(v uint64)) arroyo.Strategy[uint64] {
 // readArroyo returns a reader that is a Processor with three steps.
 func readArroyo(last ending) reader {
 	return func(ctx context.Context, s source, group string) (t tally, used usage, err error) {
-		stop := startUsage()
+		meter := startMeter(s)
 		complete := make(chan struct{})
 		pipeline := strategies.RunTask(decode,
 			strategies.Filter(func(m arroyo.Message[uint64]) bool { return wanted(m.Payload) },
 				last(func(v uint64) {
-					t.add(v)
-					if t.records == s.records {
+					switch t.add(v); t.records {
+					case 1:
+						meter.first()
+					case s.records:
 						close(complete)
 					}
 				})))
@@ -49,22 +51,31 @@ func readArroyo(last ending) reader {
 		if err != nil {
 			return t, used, err
 		}
-		processor, err := arroyo.NewProcessor(consumer, pipeline, arroyo.Logger(slog.New(slog.DiscardHandler)))
+		processor, err := arroyo.NewProcessor(consumer, pipeline, silent)
 		if err != nil {
 			return t, used, errors.Join(err, consumer.Close())
 		}
-		running, cancel := context.WithCancel(ctx)
-		defer cancel()
-		ended := make(chan error, 1)
-		go func() { ended <- processor.Run(running) }()
-		select {
-		case <-complete:
-			used = stop()
-			cancel()
-			return t, used, <-ended
-		case err := <-ended:
-			return t, used, errors.Join(errors.New("the run ended before the last record"), ctx.Err(), err)
-		}
+		used, err = runUntil(ctx, processor, complete, meter)
+		return t, used, err
+	}
+}
+
+var silent = arroyo.Logger(slog.New(slog.DiscardHandler))
+
+// runUntil runs a processor until its pipeline has all records, and returns
+// what was used until then.
+func runUntil(ctx context.Context, p *arroyo.Processor, complete <-chan struct{}, meter *meter) (used usage, err error) {
+	running, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- p.Run(running) }()
+	select {
+	case <-complete:
+		used = meter.stop()
+		cancel()
+		return used, <-ended
+	case err := <-ended:
+		return used, errors.Join(errors.New("the run ended before the last record"), ctx.Err(), err)
 	}
 }
 

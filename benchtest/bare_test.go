@@ -11,7 +11,7 @@ import (
 // readBare is the loop that one writes with kgo alone: at least once, with a
 // commit each second.
 func readBare(ctx context.Context, s source, group string) (t tally, used usage, err error) {
-	stop := startUsage()
+	meter := startMeter(s)
 	client, err := kgo.NewClient(append(s.options(),
 		kgo.ConsumerGroup(group),
 		kgo.ConsumeTopics(topic),
@@ -25,6 +25,9 @@ func readBare(ctx context.Context, s source, group string) (t tally, used usage,
 		fetches := client.PollFetches(ctx)
 		if err := fetches.Err(); err != nil {
 			return t, used, err
+		}
+		if t.records == 0 && !fetches.Empty() {
+			meter.first()
 		}
 		fetches.EachPartition(func(p kgo.FetchTopicPartition) {
 			for _, r := range p.Records {
@@ -40,6 +43,6 @@ func readBare(ctx context.Context, s source, group string) (t tally, used usage,
 			}
 		}
 	}
-	used = stop()
+	used = meter.stop()
 	return t, used, client.CommitUncommittedOffsets(ctx)
 }

@@ -21,7 +21,7 @@ func TestBudget(t *testing.T) {
 		mostCPU    = 1.25 // of the bare loop's
 		mostAllocs = 0.05 // a record, on top of the bare loop's
 	)
-	s := source{startBroker(t, records), records}
+	s := startBroker(t, large(records))
 	c := compare(t, s, "budget", rounds, forEach)
 	bare, arroyo := c.perRecord(c.bare, allocs), c.perRecord(c.arroyo, allocs)
 	ratio := c.ratio(cpu)

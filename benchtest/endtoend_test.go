@@ -14,7 +14,7 @@ func BenchmarkEndToEnd(b *testing.B) {
 		rounds  = 7
 		ballast = 256 << 20
 	)
-	s := source{startBroker(b, records), records}
+	s := startBroker(b, large(records))
 	for _, e := range []struct {
 		name    string
 		last    ending

@@ -13,10 +13,15 @@ import (
 // readLimit bounds one reading of the topic.
 const readLimit = 2 * time.Minute
 
-// source is a filled topic.
+// joinTime is what a reader gets to join its group before records come at a
+// rate.
+const joinTime = 5 * time.Second
+
+// source is a topic.
 type source struct {
 	address string
 	records int
+	begin   func() // makes its records come, if it is not full from the start
 }
 
 // sum returns the sum of the records' numbers.
@@ -54,6 +59,9 @@ func read(tb testing.TB, s source, group string, r reader) usage {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), readLimit)
 	defer cancel()
+	if s.begin != nil {
+		defer time.AfterFunc(joinTime, s.begin).Stop()
+	}
 	got, used, err := r(ctx, s, group)
 	if err != nil {
 		tb.Fatalf("group %s, after %d of %d records: %v", group, got.records, s.records, err)

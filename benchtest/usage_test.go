@@ -30,3 +30,21 @@ func startUsage() (stop func() usage) {
 		return u
 	}
 }
+
+// meter measures a reader: all of it, or from its first record on if these come
+// at a rate, so that joining is not in it.
+type meter struct {
+	fromFirst bool
+	stop      func() usage
+}
+
+func startMeter(s source) *meter {
+	return &meter{fromFirst: s.begin != nil, stop: startUsage()}
+}
+
+// first is called when the first record is there.
+func (m *meter) first() {
+	if m.fromFirst {
+		m.stop = startUsage()
+	}
+}
