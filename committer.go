@@ -19,14 +19,13 @@ const commitPatience = 10 * time.Second
 // commitSettled starts a commit of what was settled since the last one.
 func (r *run) commitSettled(now time.Time) {
 	r.commitAt = now.Add(r.config.commitInterval)
-	if r.commits || r.stopping {
-		if r.config.commitEvery > 0 {
-			r.tracker.commitAt.Store(r.tracker.settled.Load() + int64(r.config.commitEvery))
-		}
-		return
+	if due := r.tracker.commitAt.Load(); due > 0 {
+		settled := r.tracker.settled.Load()
+		r.overdue = r.commits && (r.overdue || settled >= due)
+		r.tracker.commitAt.Store(settled + int64(r.config.commitEvery))
 	}
-	if r.config.commitEvery > 0 {
-		r.tracker.commitAt.Store(r.tracker.settled.Load() + int64(r.config.commitEvery))
+	if r.commits || r.stopping {
+		return
 	}
 	epochs := make([]*progress, 0, len(r.progress))
 	for _, p := range r.progress {
@@ -36,6 +35,7 @@ func (r *run) commitSettled(now time.Time) {
 	}
 	offsets := r.toCommit(epochs, now)
 	if len(offsets) == 0 {
+		r.failing = nil // what could not be committed is no longer ours
 		return
 	}
 	r.commits = true
@@ -57,7 +57,8 @@ func (r *run) sendCommit(ctx context.Context, offsets map[*epochState]position, 
 		r.writeLog(ctx, entries)
 	}
 	if len(offsets) > 0 {
-		r.post(func() { r.config.hooks.committed(offsets, time.Since(began), err) })
+		took := time.Since(began)
+		r.post(func() { r.tell(func(hs hooks) { hs.committed(offsets, took, err) }) })
 	}
 	return err
 }
@@ -95,6 +96,9 @@ func (r *run) writeLog(ctx context.Context, entries []*kgo.Record) {
 // committed notes how a periodic commit went.
 func (r *run) committed(offsets map[*epochState]position, err error) {
 	r.commits = false
+	if r.overdue {
+		r.commitAt = time.Now()
+	}
 	switch {
 	case err != nil && r.failing == nil:
 		r.failedAt = time.Now()

@@ -27,6 +27,9 @@ func (r *run) reserve() time.Duration {
 }
 
 func (r *run) revoked(ev *Revoked) {
+	if r.consumer.drains() {
+		r.stop() // the user drained it
+	}
 	now := time.Now()
 	d := &drain{
 		began:    now,
@@ -127,13 +130,16 @@ func (r *run) commitDrained(d *drain) {
 			var released []Epoch
 			for _, p := range d.epochs {
 				if r.progress[p.state.Epoch] == p {
+					if _, sent := offsets[p.state]; !sent && p.state.fenced.Load() {
+						r.noteLost(p)
+					}
 					released = append(released, p.state.Epoch)
 					r.forget(p)
 				}
 			}
 			took := time.Since(d.began)
 			r.logEpochs(slog.LevelInfo, "partitions revoked", released, "drained_in", took)
-			r.config.hooks.revoked(released, took)
+			r.tell(func(hs hooks) { hs.revoked(released, took) })
 			d.release()
 		})
 	})
@@ -141,29 +147,29 @@ func (r *run) commitDrained(d *drain) {
 
 // abandon tells of a drain that ends with work left.
 func (r *run) abandon(d *drain) {
-	records := 0
-	var partitions []Partition
 	for _, p := range d.epochs {
 		n := p.pending()
 		if n == 0 || r.progress[p.state.Epoch] != p {
 			continue
 		}
-		records += n
-		partitions = append(partitions, p.state.Partition)
-		offset, _, _ := p.oldest()
-		r.log.Warn("drain is past its deadline; the next owner goes on here",
-			append(epochAttrs(p.state.Epoch), "offset", offset, "unsettled", n, "step", p.oldestStep())...)
+		if !p.abandoned {
+			p.abandoned = true
+			r.left += int64(n)
+			offset, _, _ := p.oldest()
+			r.log.Warn("drain is past its deadline; the next owner goes on here",
+				append(epochAttrs(p.state.Epoch), "offset", offset, "unsettled", n, "step", p.oldestStep())...)
+		}
+		if r.stopping && !p.unclean {
+			p.unclean = true
+			left := r.unclean()
+			left.Records += n
+			left.Partitions = append(left.Partitions, p.state.Partition)
+			r.lettersLeft()
+		}
 	}
-	r.left += int64(records)
-	if !d.last {
-		return
+	if d.last {
+		r.abandonLanes()
 	}
-	if records > 0 {
-		left := r.unclean()
-		left.Records, left.Partitions = records, partitions
-		r.lettersLeft()
-	}
-	r.abandonLanes()
 }
 
 func (r *run) abandonLanes() {
@@ -202,6 +208,16 @@ func (r *run) unclean() *AbandonedError {
 	return r.abandoned
 }
 
+// noteLost notes a partition that was lost in the last drain, with work that is
+// not committed.
+func (r *run) noteLost(p *progress) {
+	p.advance()
+	if r.stopping && !p.unclean && p.known && (p.watermark.offset > p.committed || p.pending() > 0) {
+		left := r.unclean()
+		left.Lost = append(left.Lost, p.state.Partition)
+	}
+}
+
 // stop begins the end of the run.
 func (r *run) stop() {
 	if r.stopping {
@@ -225,11 +241,7 @@ func (r *run) stop() {
 // abandonRest is for a run that is past its end.
 func (r *run) abandonRest() {
 	d := &drain{began: r.stoppedAt, last: true}
-	for _, p := range r.progress {
-		if !p.lane.ended() {
-			d.epochs = append(d.epochs, p)
-		}
-	}
+	d.epochs = slices.AppendSeq(d.epochs, maps.Values(r.progress))
 	r.abandon(d)
 }
 
@@ -249,9 +261,9 @@ func (r *run) end() error {
 	if r.hurry {
 		stopBy = time.Now()
 	}
-	if !waitForLanes(lanes, time.Until(stopBy)) {
+	if !r.waitForLanes(lanes, time.Until(stopBy)) {
 		r.abandonRest()
-		if !waitForLanes(lanes, abandonGrace) {
+		if !r.waitForLanes(lanes, abandonGrace) {
 			for _, l := range lanes {
 				if !l.ended() {
 					r.unclean().Step = l.stepName()
@@ -263,11 +275,19 @@ func (r *run) end() error {
 		delete(r.waits, p)
 		w.lane.dismiss()
 	}
-	if r.letters != nil && !r.letters.end(abandonGrace) {
-		r.unclean().Step = "DeadLetterPolicy.Producer"
+	if r.letters != nil {
+		ended := false
+		r.letGo(func() { ended = r.letters.end(abandonGrace) })
+		if !ended {
+			r.unclean().Step = "DeadLetterPolicy.Producer"
+		}
 	}
-	r.consumer.close(leaveGrace)
+	r.closeConsumer()
 	r.runPosted()
+	r.abandonRest() // of a consumer that was closed, or drained in too short a time
+	for _, p := range r.progress {
+		r.noteLost(p)
+	}
 	for _, l := range lanes {
 		if err := l.failure(); err != nil && r.failure == nil {
 			r.failure = err
@@ -286,9 +306,15 @@ func (r *run) end() error {
 	return err
 }
 
+func (r *run) closeConsumer() {
+	r.letGo(func() { r.consumer.close(leaveGrace) })
+}
+
 // waitForLanes waits until all lanes have ended; it reports false if they do
 // not within d.
-func waitForLanes(lanes []*recordLane, d time.Duration) bool {
+func (r *run) waitForLanes(lanes []*recordLane, d time.Duration) bool {
+	r.state.Unlock()
+	defer r.state.Lock()
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	defer cancel()
 	for _, l := range lanes {

@@ -2,14 +2,15 @@ package arroyo
 
 import (
 	"fmt"
+	"runtime/debug"
 	"time"
 )
 
 // Hooks are for metrics and traces. A hook is a value that implements any of
 // the Hook interfaces; the processor calls those that it has. Hooks are called
 // per event or batch, never per record, most of them on the goroutine of the
-// run loop: they must be quick and must not block. What they are given is
-// theirs to keep. A hook that panics ends the program.
+// run loop: they must be quick and must not block. They may call Status. What
+// they are given is theirs to keep. A hook that panics ends the run.
 func Hooks(hs ...any) ProcessorOption {
 	return func(c *processorConfig) { c.hooks = append(c.hooks, hs...) }
 }
@@ -61,6 +62,25 @@ type HookStalled interface {
 
 type hooks []any
 
+// tell calls hooks.
+func (r *run) tell(f func(hooks)) {
+	if len(r.config.hooks) == 0 {
+		return
+	}
+	r.letGo(func() { r.guardHook(func() { f(r.config.hooks) }) })
+}
+
+// guardHook ends the run with a hook's panic.
+func (r *run) guardHook(f func()) {
+	defer func() {
+		if v := recover(); v != nil {
+			err := fmt.Errorf("arroyo: in a hook: %w", &PanicError{v, debug.Stack()})
+			r.post(func() { r.fail(err) })
+		}
+	}()
+	f()
+}
+
 func (hs hooks) check() error {
 	for _, h := range hs {
 		switch h.(type) {
@@ -108,10 +128,11 @@ func (hs hooks) fetched(e Epoch, spans []span) {
 }
 
 // submitted returns nil if nobody wants to know.
-func (hs hooks) submitted() (f func(Epoch, int, time.Duration)) {
+func (r *run) submitted() (f func(Epoch, int, time.Duration)) {
+	hs := r.config.hooks
 	each(hs, func(HookSubmitted) {
 		f = func(e Epoch, records int, took time.Duration) {
-			each(hs, func(h HookSubmitted) { h.OnSubmitted(e, records, took) })
+			r.guardHook(func() { each(hs, func(h HookSubmitted) { h.OnSubmitted(e, records, took) }) })
 		}
 	})
 	return f

@@ -23,10 +23,11 @@ func (r *run) newLane(of Epoch, watched *atomic.Bool) *recordLane {
 		wake:      r.consumer.wake,
 		failed:    func(err error) { r.post(func() { r.fail(err) }) },
 		ended:     func(l *recordLane) { r.post(func() { r.laneEnded(l) }) },
-		submitted: r.config.hooks.submitted(),
+		submitted: r.submitted(),
 	}
 	l := newRecordLane(watched, events)
 	l.of = of
+	l.unmade = !r.processor.shared
 	l.build = func() (Strategy[*kgo.Record], error) { return r.processor.build(l.ctx, of) }
 	return l
 }
@@ -84,8 +85,8 @@ func (r *run) laneEnded(l *recordLane) {
 		return
 	}
 	delete(r.waits, p)
-	if r.stopping {
-		w.lane.dismiss()
+	if p := r.progress[w.state.Epoch]; p == nil || p.draining.Load() {
+		w.lane.dismiss() // it is being given up again, and nothing was begun
 		return
 	}
 	r.startLane(w.lane)

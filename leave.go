@@ -65,6 +65,16 @@ func (c *Consumer) Drain(timeout time.Duration) {
 	})
 }
 
+// drains reports whether Drain was called.
+func (c *Consumer) drains() bool {
+	select {
+	case <-c.draining:
+		return true
+	default:
+		return false
+	}
+}
+
 // leave leaves the group and ends the stream.
 func (c *Consumer) leave() {
 	c.mu.Lock()

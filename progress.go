@@ -26,6 +26,7 @@ type progress struct {
 
 	spans     []*span // oldest first, without the fully done ones at the front
 	head      int     // of spans
+	compactAt int     // how many spans there are when done ones are dropped again
 	dropped   int     // how many were before these
 	watermark position
 	timestamp time.Time // of the last record below the watermark
@@ -38,6 +39,8 @@ type progress struct {
 	end         int64 // of the log, when it was fetched last; -1: unknown
 	room        room
 	stalled     bool
+	abandoned   bool // what was not done at a deadline is counted
+	unclean     bool // and is in what Run returns
 	committedAt time.Time
 	judge       *judge // nil without limits of dead letters
 
@@ -190,6 +193,29 @@ func (p *progress) advance() {
 		p.dropped += p.head
 		p.spans, p.head = p.spans[:n], 0
 	}
+	if len(p.spans) >= p.compactAt && p.judge == nil {
+		p.compact()
+	}
+}
+
+// compactFrom is from how many spans on it is worth looking for done ones.
+const compactFrom = 64
+
+// compact drops spans that are done and followed by another that is. Where
+// records settle out of order, one that is stuck would keep all in memory that
+// come behind it.
+func (p *progress) compact() {
+	kept := p.spans[:p.head]
+	for i := p.head; i < len(p.spans); i++ {
+		s := p.spans[i]
+		if i+1 < len(p.spans) && s.done() == len(s.records) && p.spans[i+1].done() == len(p.spans[i+1].records) {
+			continue
+		}
+		kept = append(kept, s)
+	}
+	clear(p.spans[len(kept):])
+	p.spans = kept
+	p.compactAt = max(compactFrom, 2*len(kept))
 }
 
 // pending returns how many records are not settled.
@@ -220,8 +246,7 @@ func (p *progress) oldestStep() string {
 // oldestSpan returns the first span with something pending, and where in it.
 func (p *progress) oldestSpan() (s *span, at int) {
 	for _, s := range p.spans[p.head:] {
-		// In this order: what was pending may be done the next moment.
-		if at := s.done(); at < len(s.records) && s.pending() > 0 {
+		if at := s.firstPending(); at < len(s.records) {
 			return s, at
 		}
 	}

@@ -27,6 +27,7 @@ type recordLane struct {
 	taken  int     // messages of the head that were submitted
 	flush  *flushSet
 	finish bool
+	unmade bool // whether build has still to return
 	idle   bool
 	err    error // why the lane ended, if not because it was told to
 
@@ -112,11 +113,16 @@ func (l *recordLane) requestFlush(of ...*progress) {
 	l.signal()
 }
 
-// requestFinish makes the lane flush and close its steps and end.
+// requestFinish makes the lane flush and close its steps and end. One whose
+// pipeline is still being made has nothing to flush and is not waited for.
 func (l *recordLane) requestFinish() {
 	l.mu.Lock()
 	l.finish = true
+	unmade := l.unmade
 	l.mu.Unlock()
+	if unmade {
+		l.abandon(ErrFenced)
+	}
 	l.drainBegins()
 	l.signal()
 }
@@ -186,6 +192,9 @@ func (l *recordLane) open() (err error) {
 	if l.first, err = l.build(); err == nil && l.first == nil {
 		err = errNoPipeline
 	}
+	l.mu.Lock()
+	l.unmade = false
+	l.mu.Unlock()
 	return err
 }
 

@@ -7,7 +7,6 @@ import "time"
 type room struct {
 	since   time.Time // when it was seen to be full; zero if it is not
 	with    float64   // its load then
-	low     float64   // the load at which it flows again
 	paused  bool
 	flushed bool // because it is full and its steps hold everything back
 }
@@ -19,6 +18,9 @@ const (
 	roomLook = 10 * time.Millisecond
 	// If it is making room it gets as long as this.
 	roomPatience = 50 * time.Millisecond
+	// All together get this share of the time, so that many which are slow
+	// do not keep the others from being fetched.
+	patienceShare = 0.1
 	// A partition that is resumed waits for the fetch in flight, so what it
 	// has left has to last as long (see defaultFetchMaxWait).
 	resumeTime = 300 * time.Millisecond
@@ -26,13 +28,23 @@ const (
 
 // hasRoom reports whether more records may be fetched.
 func (r *run) hasRoom(now time.Time) bool {
-	if r.stopping {
+	switch {
+	case r.stopping:
+		r.watch(len(r.drains) > 0)
 		return false
-	}
-	if r.shared != nil {
+	case r.shared != nil:
 		return r.sharedRoom()
 	}
 	return r.lanesRoom(now)
+}
+
+// watch says whether the loop is to be woken whenever a span is settled. It is
+// if that changes, because what settled between the two looks woke nobody.
+func (r *run) watch(on bool) {
+	if on != r.tracker.watched.Load() {
+		r.tracker.watched.Store(on)
+		r.consumer.wake()
+	}
 }
 
 // total returns how full the run is; 1 is its bound.
@@ -46,14 +58,7 @@ func load(records, bytes int64, of bound) float64 {
 
 func (r *run) sharedRoom() bool {
 	room := r.total() < 1
-	if watch := !room || len(r.drains) > 0; watch != r.tracker.watched.Load() {
-		r.tracker.watched.Store(watch)
-		// What settled between the two looks did not wake us.
-		room = r.total() < 1
-		if len(r.drains) > 0 {
-			r.consumer.wake()
-		}
-	}
+	r.watch(!room || len(r.drains) > 0)
 	if room {
 		r.flushed = false
 	} else if !r.flushed && r.shared.isIdle() {
@@ -81,10 +86,8 @@ func (r *run) load(p *progress) float64 {
 // lanesRoom looks at the partitions that are full, and pauses and resumes them.
 // It reports false while one of them gets time to make room.
 func (r *run) lanesRoom(now time.Time) bool {
-	if watch := len(r.drains) > 0; watch != r.tracker.watched.Load() {
-		r.tracker.watched.Store(watch)
-		r.consumer.wake()
-	}
+	r.watch(len(r.drains) > 0)
+	r.patience.look(now)
 	over := r.total() >= 1
 	if over != r.over {
 		if r.over = over; over {
@@ -98,18 +101,18 @@ func (r *run) lanesRoom(now time.Time) bool {
 	for p := range r.full {
 		load := r.load(p)
 		switch {
-		case p.room.paused && load <= p.room.low, !p.room.paused && load < 1:
+		case p.room.paused && load <= p.room.low(load, now), !p.room.paused && load < 1:
 			r.hasRoomAgain(p)
 			continue
 		case p.room.paused:
 		default:
-			if wait := p.room.patience(load, now); wait > 0 {
+			if wait := min(p.room.patience(load, now), r.patience.left); wait > 0 {
 				room = false
 				if at := now.Add(wait); r.roomAt.IsZero() || at.Before(r.roomAt) {
 					r.roomAt = at
 				}
 			} else {
-				r.pauseFull(p, load, now)
+				r.pauseFull(p)
 			}
 		}
 		if !p.room.flushed && p.lane.isIdle() {
@@ -118,7 +121,27 @@ func (r *run) lanesRoom(now time.Time) bool {
 			p.lane.requestFlushAtBound(p)
 		}
 	}
+	r.patience.fetching = room
 	return room
+}
+
+// patience is the time that full partitions may get to make room.
+type patience struct {
+	left     time.Duration
+	looked   time.Time
+	fetching bool // since then
+}
+
+func (p *patience) look(now time.Time) {
+	switch since := now.Sub(p.looked); {
+	case p.looked.IsZero():
+		p.left = roomPatience
+	case p.fetching:
+		p.left = min(p.left+time.Duration(patienceShare*float64(since)), roomPatience)
+	default:
+		p.left -= since
+	}
+	p.looked = now
 }
 
 // patience returns how long to wait for a full partition before it is looked
@@ -151,12 +174,21 @@ func (r *run) checkFull(p *progress, now time.Time) {
 	}
 }
 
-func (r *run) pauseFull(p *progress, load float64, now time.Time) {
-	rate := max(0, p.room.with-load) / float64(now.Sub(p.room.since))
-	p.room.low = min(max(rate*float64(resumeTime), 0.5), 0.9)
+// low returns the load at which a partition that is paused flows again: what it
+// does while its resumption takes effect, by how fast it is.
+func (m *room) low(load float64, now time.Time) float64 {
+	waited := now.Sub(m.since)
+	if waited <= 0 {
+		return 0.5
+	}
+	rate := (m.with - load) / float64(waited)
+	return min(max(rate*float64(resumeTime), 0.5), 0.9)
+}
+
+func (r *run) pauseFull(p *progress) {
 	p.room.paused = true
 	r.consumer.setPaused([]*epochState{p.state}, pausedForRoom, true)
-	r.config.hooks.paused(p.state.Epoch, true)
+	r.tell(func(hs hooks) { hs.paused(p.state.Epoch, true) })
 }
 
 // hasRoomAgain ends what was done about a partition that was full.
@@ -167,6 +199,6 @@ func (r *run) hasRoomAgain(p *progress) {
 	p.lane.watched.Store(false)
 	if paused {
 		r.consumer.setPaused([]*epochState{p.state}, pausedForRoom, false)
-		r.config.hooks.paused(p.state.Epoch, false)
+		r.tell(func(hs hooks) { hs.paused(p.state.Epoch, false) })
 	}
 }

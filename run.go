@@ -14,6 +14,10 @@ import (
 // records to the lanes, starts commits, and watches drains and deadlines. So a
 // rebalance is served at once whatever the pipeline does.
 type run struct {
+	// Held by the loop but for the times when it waits or calls a hook, so
+	// that Status can be asked for in any of them. Not of posted and ended.
+	state sync.Mutex
+
 	consumer  *Consumer
 	processor *Processor
 	config    processorConfig
@@ -31,6 +35,7 @@ type run struct {
 	judged   map[*progress]bool // those with letters that wait to be judged
 	letterAt time.Time          // when to look at letters again
 
+	patience     patience
 	full         map[*progress]bool
 	over         bool      // whether the total bound is met
 	roomAt       time.Time // when to look at those that are full again
@@ -41,6 +46,7 @@ type run struct {
 	commit   goroutines      // those that wait for commits
 	commitAt time.Time
 	commits  bool      // whether a periodic commit is in flight
+	overdue  bool      // whether CommitEvery asked for the next one meanwhile
 	failing  error     // what the last periodic commit failed with
 	failedAt time.Time // when they began to fail
 	logFails bool      // whether the commit log was not written last time
@@ -60,10 +66,11 @@ type run struct {
 	alarm   *time.Timer
 	alarmAt time.Time
 
+	last Status // once it has ended
+
 	mu     sync.Mutex
 	posted []func() // to run on the loop's goroutine
 	ended  bool     // nothing is posted any more
-	last   Status   // once it has ended
 }
 
 func newRun(p *Processor) *run {
@@ -104,6 +111,8 @@ func newRun(p *Processor) *run {
 }
 
 func (r *run) loop(ctx context.Context) error {
+	r.state.Lock()
+	defer r.state.Unlock()
 	var cancel context.CancelFunc
 	r.ctx, cancel = context.WithCancel(context.Background())
 	defer r.commit.wait()
@@ -123,7 +132,7 @@ func (r *run) loop(ctx context.Context) error {
 
 	for {
 		room := r.step(ctx)
-		ev, err := r.consumer.nextOrWoken(context.Background(), room)
+		ev, err := r.wait(room)
 		if errors.Is(err, errWoken) {
 			continue
 		}
@@ -140,6 +149,19 @@ func (r *run) loop(ctx context.Context) error {
 		r.handle(ev)
 	}
 	return r.end()
+}
+
+// wait waits for the next event, or for a reason to look around.
+func (r *run) wait(room bool) (ev Event, err error) {
+	r.letGo(func() { ev, err = r.consumer.nextOrWoken(context.Background(), room) })
+	return ev, err
+}
+
+// letGo calls f, which waits or is the user's, while others may see the state.
+func (r *run) letGo(f func()) {
+	r.state.Unlock()
+	defer r.state.Lock()
+	f()
 }
 
 // step does what time and the other goroutines ask for. It reports whether
@@ -165,7 +187,7 @@ func (r *run) step(ctx context.Context) (room bool) {
 		if r.letters != nil {
 			r.letters.cancel() // what fails from here on fails because of that
 		}
-		r.consumer.close(leaveGrace)
+		r.closeConsumer()
 	}
 	r.serveLetters(now)
 	r.serveWaits(now)
@@ -178,7 +200,7 @@ func (r *run) step(ctx context.Context) (room bool) {
 		r.reportStalls(now)
 	}
 	room = r.hasRoom(now)
-	r.setAlarm()
+	r.setAlarm(now)
 	return room
 }
 
@@ -218,7 +240,7 @@ func (r *run) fetched(ev *Fetched) {
 	if r.shared == nil {
 		r.checkFull(p, now)
 	}
-	r.config.hooks.fetched(ev.Epoch, spans)
+	r.tell(func(hs hooks) { hs.fetched(ev.Epoch, spans) })
 }
 
 func (r *run) assigned(ev *Assigned) {
@@ -236,24 +258,20 @@ func (r *run) assigned(ev *Assigned) {
 		r.progress[s.Epoch] = p
 	}
 	r.logEpochs(slog.LevelInfo, "partitions assigned", ev.Epochs)
-	r.config.hooks.assigned(ev.Epochs)
+	r.tell(func(hs hooks) { hs.assigned(ev.Epochs) })
 }
 
 func (r *run) lost(ev *Lost) {
 	unsettled := 0
 	for _, e := range ev.Epochs {
 		if p := r.progress[e]; p != nil {
-			n := p.pending()
-			unsettled += n
-			if p.advance(); r.stopping && p.known && (p.watermark.offset > p.committed || n > 0) {
-				left := r.unclean()
-				left.Lost = append(left.Lost, e.Partition)
-			}
+			unsettled += p.pending()
+			r.noteLost(p)
 			r.forget(p)
 		}
 	}
 	r.logEpochs(slog.LevelWarn, "partitions lost", ev.Epochs, "unsettled", unsettled, "reason", ev.Reason)
-	r.config.hooks.lost(ev.Epochs, ev.Reason)
+	r.tell(func(hs hooks) { hs.lost(ev.Epochs, ev.Reason) })
 }
 
 // forget ends what the run knows of an epoch.
@@ -310,11 +328,12 @@ func (r *run) rejection(s *span, index int, err error) error {
 	return &StepError{Step: s.owner.lane.stepName(), Epoch: s.owner.state.Epoch, Offset: s.records[index].Offset, Err: err}
 }
 
-// setAlarm wakes the loop when something is due next.
-func (r *run) setAlarm() {
+// setAlarm wakes the loop when something is due next. What was due by now has
+// been seen to; it must not stand in the way of what is due later.
+func (r *run) setAlarm(now time.Time) {
 	next := r.commitAt
 	sooner := func(t time.Time) {
-		if !t.IsZero() && t.Before(next) {
+		if t.After(now) && t.Before(next) {
 			next = t
 		}
 	}

@@ -168,9 +168,15 @@ func (s *span) done() int {
 
 // pending returns how many messages have no verdict, or one that is not
 // delivered.
-func (s *span) pending() int {
-	decided := s.decided.Load()
-	return bits.OnesCount64(s.full &^ (decided &^ s.rejected.Load()))
+func (s *span) pending() int { return bits.OnesCount64(s.pendingBits()) }
+
+// firstPending returns the first of them; the span's length, or more, if there
+// is none.
+func (s *span) firstPending() int { return bits.TrailingZeros64(s.pendingBits()) }
+
+func (s *span) pendingBits() uint64 {
+	decided := s.decided.Load() // before the exceptions, which were set before it
+	return s.full &^ (decided &^ s.rejected.Load())
 }
 
 func (s *span) fenced(index uint8) bool {

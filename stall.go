@@ -15,18 +15,21 @@ func (r *run) reportStalls(now time.Time) {
 			continue
 		}
 		_, since, ok := p.oldest()
-		stalled := ok && now.Sub(since) > r.config.stallAfter
-		if stalled == p.stalled {
+		if stalled := ok && now.Sub(since) > r.config.stallAfter; stalled == p.stalled {
 			continue
 		}
-		p.stalled = stalled
 		s := r.partitionStatus(p, now)
+		stalled := s.Stalled
+		if stalled == p.stalled {
+			continue // it was settled just now
+		}
+		p.stalled = stalled
 		if stalled {
 			r.log.Warn("partition is stalled: its oldest record is not settled", append(epochAttrs(p.state.Epoch),
 				"offset", s.OldestOffset, "step", s.Step, "age", s.OldestAge.Round(time.Millisecond))...)
 		} else {
 			r.log.Info("partition goes on", append(epochAttrs(p.state.Epoch), "offset", s.Watermark)...)
 		}
-		r.config.hooks.stalled(s, stalled)
+		r.tell(func(hs hooks) { hs.stalled(s, stalled) })
 	}
 }

@@ -50,11 +50,14 @@ func (c *Consumer) adjustOffsets(ctx context.Context, offsets map[string]map[int
 	}
 	c.mu.Unlock()
 
-	set := func(p Partition, at int64) {
+	tell := func(p Partition, at int64) {
 		if offsets[p.Topic] == nil {
 			offsets[p.Topic] = make(map[int32]kgo.Offset)
 		}
 		offsets[p.Topic][p.Number] = kgo.NewOffset().At(at)
+	}
+	set := func(p Partition, at int64) {
+		tell(p, at)
 		c.mu.Lock()
 		if s := c.open[p]; s != nil {
 			s.fetched = position{at, -1}
@@ -84,7 +87,7 @@ func (c *Consumer) adjustOffsets(ctx context.Context, offsets map[string]map[int
 		// A place to stand, but nothing to be fetched from there.
 		c.setPaused(without, pausedForPosition, true)
 		for _, s := range without {
-			set(s.Partition, 0)
+			tell(s.Partition, 0)
 		}
 		c.running.start(func() { c.repair(without) })
 	}

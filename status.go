@@ -114,25 +114,24 @@ func (p *Processor) Status() Status {
 	return r.status()
 }
 
-// status asks the loop, and once that has ended returns what it was then.
+// status returns what is now, or once the loop has ended what was then.
 func (r *run) status() Status {
-	answer := make(chan Status, 1)
-	if r.post(func() { answer <- r.snapshot() }) {
-		return <-answer
+	r.state.Lock()
+	defer r.state.Unlock()
+	if r.last.State != "" {
+		return r.last
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.last
+	return r.snapshot()
 }
 
-// close answers those who ask from here on with what it was at the end.
+// close takes no more posts, and keeps what those see who ask from here on.
 func (r *run) close(err error) {
-	s := r.snapshot()
-	s.State, s.Err = StateEnded, err
 	r.mu.Lock()
-	r.last, r.ended = s, true
+	r.ended = true
 	r.mu.Unlock()
 	r.runPosted()
+	r.last = r.snapshot()
+	r.last.State, r.last.Err = StateEnded, err
 }
 
 func (r *run) snapshot() Status {

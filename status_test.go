@@ -240,6 +240,45 @@ func TestHealth(t *testing.T) {
 	})
 }
 
+// A commit that failed for a partition which somebody else has now says nothing
+// about the health of this member.
+func TestHealthAfterACommitForALostPartition(t *testing.T) {
+	for _, mode := range []string{"shared", "partitioned"} {
+		t.Run(mode, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				broker := memkafka.New(t, memkafka.Topic(topic, 1))
+				var ledger ledger
+				var m *member
+				if mode == "shared" {
+					m = startMember(t, broker, ledger.by("m"), nil)
+				} else {
+					m = startPartitioned(t, broker, func(arroyo.Epoch) arroyo.Strategy[*kgo.Record] { return ledger.by("m") }, nil)
+				}
+				broker.WaitStable(group, 1)
+				rival := broker.Join(group, topic)
+				broker.WaitStable(group, 2)
+				fault := broker.Fail(kmsg.OffsetCommit, kerr.UnknownMemberID)
+				produce(broker, 10)
+				fault.Wait(1)
+				time.Sleep(time.Millisecond)
+				if err := m.Status().CommitErr; err == nil {
+					t.Error("the commit did not fail: this tests nothing")
+				}
+				fault.Heal()
+				rival.Take(0)
+				time.Sleep(time.Hour)
+				if s := m.Status(); len(s.Partitions) != 0 {
+					t.Fatalf("it has %d partitions, want the rival to have the only one", len(s.Partitions))
+				}
+				if err := m.Health(); err != nil {
+					t.Errorf("Health: %v", err)
+				}
+				m.shutDown(t)
+			})
+		})
+	}
+}
+
 func TestHandlers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broker := memkafka.New(t, memkafka.Topic(topic, 2))

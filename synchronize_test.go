@@ -86,9 +86,9 @@ func TestI14ReadsAsFarAsOthersCommitted(t *testing.T) {
 			underEveryProtocol(t, func(t *testing.T, opts []kgo.Opt) {
 				broker := commitBroker(t, 2)
 				var ledger ledger
+				produce(broker, 200) // before the first fetch, which then sees its end
 				m := startFollowing(t, broker, source, ledger.pipeline("m"), opts, store, "audit")
 				broker.WaitStable(behind, 1)
-				produce(broker, 200)
 				seen := func(want int) {
 					t.Helper()
 					time.Sleep(time.Second)
