@@ -37,6 +37,8 @@ type wire struct {
 	last    bool       // the connection ends when what is held back is out
 	gone    bool       // it has ended
 	held    []heldAnswer
+	pace    pacer
+	wait    time.Time // what the pacer said of the answer that is written now
 }
 
 // exchange is a request that waits for its answer.
@@ -304,7 +306,8 @@ func (w *wire) passes(p []byte) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	i := w.waiting(p)
-	if i < 0 || w.muted || len(w.held) > 0 {
+	w.wait = w.pace.due()
+	if i < 0 || w.muted || len(w.held) > 0 || !w.wait.IsZero() {
 		return false
 	}
 	if ex := &w.pending[i]; ex.request != nil || ex.fault != nil || ex.joining != nil {
@@ -354,7 +357,10 @@ func (w *wire) write(p []byte, ex exchange, known bool) (int, error) {
 		w.mu.Unlock()
 		return size, nil
 	}
-	if hold.fault != nil || len(w.held) > 0 {
+	if hold.fault == nil {
+		hold.until = w.wait
+	}
+	if !hold.until.IsZero() || len(w.held) > 0 {
 		hold.bytes = slices.Clone(p)
 		w.held = append(w.held, hold)
 		if len(w.held) == 1 {
@@ -427,7 +433,11 @@ func (w *wire) release() {
 		}
 		next := w.held[0]
 		w.mu.Unlock()
-		if next.fault != nil && w.sleep(time.Until(next.until), next.fault.healed) != nil {
+		var healed <-chan struct{}
+		if next.fault != nil {
+			healed = next.fault.healed
+		}
+		if !next.until.IsZero() && w.sleep(time.Until(next.until), healed) != nil {
 			return
 		}
 		if _, err := w.conn.Write(next.bytes); err != nil {
