@@ -2,6 +2,7 @@ package strategies_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"log/slog"
@@ -227,4 +228,105 @@ func ExampleRunTaskUnordered() {
 	// B
 	// C
 	// <nil>
+}
+
+func ExampleRoute() {
+	type payment struct{ Amount int }
+	type refund struct{ Of string }
+	kind := func(m arroyo.Message[*kgo.Record]) string { return string(m.Payload.Key) }
+	broker := open(
+		&kgo.Record{Topic: "events", Key: []byte("payment"), Value: []byte(`{"Amount":12}`)},
+		&kgo.Record{Topic: "events", Key: []byte("refund"), Value: []byte(`{"Of":"a"}`)},
+		&kgo.Record{Topic: "events", Key: []byte("ping")})
+	defer broker.Close()
+	err := processTopic(broker, strategies.Route(kind, strategies.Branches[*kgo.Record]{
+		"payment": strategies.RunTask(strategies.JSON,
+			strategies.ForEach(func(_ context.Context, m arroyo.Message[payment]) error {
+				fmt.Println("payment of", m.Payload.Amount)
+				return nil
+			})),
+		"refund": strategies.RunTask(strategies.JSON,
+			strategies.ForEach(func(_ context.Context, m arroyo.Message[refund]) error {
+				fmt.Println("refund of", m.Payload.Of)
+				return nil
+			})),
+		strategies.Fallback: strategies.Noop[*kgo.Record](),
+	}))
+	fmt.Println(err)
+	// Unordered output:
+	// payment of 12
+	// refund of a
+	// <nil>
+}
+
+func ExampleRouteByHeader() {
+	broker := open(
+		&kgo.Record{Topic: "events", Value: []byte("a"), Headers: []kgo.RecordHeader{{Key: "priority", Value: []byte("high")}}},
+		&kgo.Record{Topic: "events", Value: []byte("b")})
+	defer broker.Close()
+	show := func(what string) arroyo.Strategy[*kgo.Record] {
+		return strategies.ForEach(func(_ context.Context, m arroyo.Message[*kgo.Record]) error {
+			fmt.Println(what, string(m.Payload.Value))
+			return nil
+		})
+	}
+	err := processTopic(broker, strategies.RouteByHeader("priority", strategies.Branches[*kgo.Record]{
+		"high":              show("at once:"),
+		strategies.Fallback: show("some time:"),
+	}))
+	fmt.Println(err)
+	// Unordered output:
+	// at once: a
+	// some time: b
+	// <nil>
+}
+
+func ExampleRouteByKey() {
+	broker := open(
+		&kgo.Record{Topic: "events", Key: []byte("eu"), Value: []byte("a")},
+		&kgo.Record{Topic: "events", Key: []byte("mars"), Value: []byte("b")})
+	defer broker.Close()
+	err := processTopic(broker, strategies.RouteByKey(strategies.Branches[*kgo.Record]{
+		"eu": strategies.Noop[*kgo.Record](),
+		"us": strategies.Noop[*kgo.Record](),
+	}))
+	var invalid *arroyo.InvalidError // without a dead-letter policy it ends the run
+	fmt.Println(errors.As(err, &invalid), invalid)
+	// Output:
+	// true invalid message: key "mars" has no branch
+}
+
+func ExampleQueue() {
+	slow := strategies.ForEach(func(_ context.Context, m arroyo.Message[*kgo.Record]) error {
+		fmt.Println("archived", string(m.Payload.Value))
+		return nil
+	})
+	quick := strategies.ForEach(func(_ context.Context, m arroyo.Message[*kgo.Record]) error {
+		fmt.Println("indexed", string(m.Payload.Value))
+		return nil
+	})
+	wanted := func(m arroyo.Message[*kgo.Record]) string {
+		return map[bool]string{true: "index", false: "archive"}[m.Payload.Offset%2 == 0]
+	}
+	err := process(
+		strategies.Route(wanted, strategies.Branches[*kgo.Record]{
+			"archive": strategies.Queue(1000, slow), // does not hold up the other
+			"index":   quick,
+		}),
+		"a", "b")
+	fmt.Println(err)
+	// Unordered output:
+	// indexed a
+	// archived b
+	// <nil>
+}
+
+// open starts a broker with records in its topic "events".
+func open(records ...*kgo.Record) *memkafka.Broker {
+	broker, err := memkafka.Open(memkafka.Topic("events", 1))
+	if err != nil {
+		log.Fatal(err)
+	}
+	broker.ProduceRecords(records...)
+	return broker
 }

@@ -66,5 +66,8 @@ func asyncPieces() []piece {
 		{name: "sleepy parallel", async: true, build: func(c *composition, next arroyo.Strategy[int]) arroyo.Strategy[int] {
 			return strategies.RunTaskInParallel(2+c.rng.IntN(20), sleepySquare, next)
 		}},
+		{name: "queue", async: true, build: func(c *composition, next arroyo.Strategy[int]) arroyo.Strategy[int] {
+			return strategies.Queue(1+c.rng.IntN(200), next)
+		}},
 	}
 }
