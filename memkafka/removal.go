@@ -1,6 +1,7 @@
 package memkafka
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"slices"
@@ -15,7 +16,8 @@ import (
 // at once. kfake does not, and worse: it counts one that waited in a sync as one that has left the join, so that the group
 // then waits for one more than it has members, until the rebalance times out.
 
-// removes is told of a classic member that is about to be removed. If it waits in a sync, that ends with why.
+// removes is told of a classic member that is about to be removed. If it waits in a sync, that ends with why, or because
+// of the rebalance.
 func (t *tap) removes(group string, m kfake.GroupMember, why *kerr.Error) {
 	var like *kmsg.JoinGroupRequest
 	t.mu.Lock()
@@ -54,11 +56,29 @@ func (t *tap) leaves(w *wire, req *kmsg.LeaveGroupRequest) {
 	}
 }
 
-// joins: a static member that joins without an ID takes the place of the one that had its instance ID before.
+// joins: a static member that joins without an ID takes the place of the one that had its instance ID before. And one
+// that kfake takes for waiting in a sync, though its connection has ended, is not counted as one that has joined, unless
+// it joins as it did before, which begins no rebalance.
 func (t *tap) joins(w *wire, req *kmsg.JoinGroupRequest) {
-	if req.MemberID == "" && req.InstanceID != nil && t.coordinates(w, req.Group) {
+	t.mu.Lock()
+	m := t.members[req.MemberID]
+	again := m != nil && m.join != nil && !sameProtocols(m.join, req)
+	t.mu.Unlock()
+	replaces := req.MemberID == "" && req.InstanceID != nil
+	if !again && !replaces || !t.coordinates(w, req.Group) {
+		return
+	}
+	if again {
+		t.removes(req.Group, kfake.GroupMember{MemberID: req.MemberID}, nil)
+	} else {
 		t.removes(req.Group, kfake.GroupMember{InstanceID: req.InstanceID}, kerr.FencedInstanceID)
 	}
+}
+
+func sameProtocols(a, b *kmsg.JoinGroupRequest) bool {
+	return slices.EqualFunc(a.Protocols, b.Protocols, func(a, b kmsg.JoinGroupRequestProtocol) bool {
+		return a.Name == b.Name && bytes.Equal(a.Metadata, b.Metadata)
+	})
 }
 
 func (t *tap) coordinates(w *wire, group string) bool {

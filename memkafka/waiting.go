@@ -2,6 +2,7 @@ package memkafka
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -29,18 +30,25 @@ type joinWait struct {
 	join     *kmsg.JoinGroupRequest // nil in a sync
 	session  time.Duration
 
+	generation int32 // that of the group meanwhile
+
 	// Guarded by tap.mu.
-	timer      *time.Timer
-	over       bool
-	alone      bool        // the connection has ended
-	beaten     time.Time   // when the timer was started last
-	generation int32       // that of the group while it waits, if it is alone
-	refusal    *kerr.Error // that is to be the answer, whatever kfake says
+	timer   *time.Timer
+	over    bool
+	alone   bool        // the connection has ended
+	since   time.Time   // when it began, or another one of the member that this one goes on with
+	beaten  time.Time   // when the session began last
+	refusal *kerr.Error // that is to be the answer, whatever kfake says
 }
 
 func (t *tap) waitsInJoin(w *wire, req *kmsg.JoinGroupRequest) *joinWait {
+	info, err := t.broker.group(req.Group)
+	if err != nil {
+		return nil // closed
+	}
 	return t.wait(&joinWait{
-		wire: w, group: req.Group, member: req.MemberID, instance: req.InstanceID, join: req, session: sessionOf(req), generation: -1,
+		wire: w, group: req.Group, member: req.MemberID, instance: req.InstanceID, generation: info.Epoch,
+		join: req, session: sessionOf(req),
 	})
 }
 
@@ -52,7 +60,8 @@ func (t *tap) waitsInSync(w *wire, req *kmsg.SyncGroupRequest) *joinWait {
 		return nil
 	}
 	return t.wait(&joinWait{
-		wire: w, group: req.Group, member: req.MemberID, instance: req.InstanceID, session: m.watch.timeout, generation: req.Generation,
+		wire: w, group: req.Group, member: req.MemberID, instance: req.InstanceID, generation: req.Generation,
+		session: m.watch.timeout,
 	})
 }
 
@@ -66,13 +75,26 @@ func (t *tap) wait(w *joinWait) *joinWait {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, other := range t.waitsLocked(w.group, kfake.GroupMember{MemberID: w.member, InstanceID: w.instance}) {
-		other.endLocked() // kfake answers only the last one
+	w.tap, w.since, w.beaten = t, time.Now(), time.Now()
+	if m := t.members[w.member]; m != nil {
+		w.beaten = m.watch.last
 	}
-	w.tap, w.beaten = t, time.Now()
-	w.timer = time.AfterFunc(w.session/3, w.look)
+	for _, other := range t.waitsLocked(w.group, kfake.GroupMember{MemberID: w.member, InstanceID: w.instance}) {
+		if w.join != nil && other.join != nil && other.generation == w.generation {
+			w.since = other.since
+		}
+		if other.alone {
+			other.endLocked()
+		}
+	}
+	w.timer = time.AfterFunc(w.untilBeat(), w.look)
 	t.waits[w] = struct{}{}
 	return w
+}
+
+// untilBeat returns when the next heartbeat is due.
+func (w *joinWait) untilBeat() time.Duration {
+	return max(time.Until(w.beaten.Add(w.session/3)), time.Millisecond)
 }
 
 // waitsLocked returns the waits of a member, or of the static one whose place it has. The caller holds tap.mu.
@@ -142,7 +164,8 @@ func (w *joinWait) look() {
 
 // next keeps the member alive, and returns when to look again: 0 for never.
 func (w *joinWait) next() time.Duration {
-	info, err := w.tap.broker.group(w.group)
+	t := w.tap
+	info, err := t.broker.group(w.group)
 	if err != nil {
 		return 0 // closed
 	}
@@ -152,30 +175,32 @@ func (w *joinWait) next() time.Duration {
 			id = m.MemberID
 		}
 	}
-	w.tap.mu.Lock()
-	if w.alone && w.generation < 0 {
-		w.generation = info.Epoch
-	}
+	t.mu.Lock()
 	alone := w.alone
 	ended := alone && !w.goesOn(info)
 	due := ended || time.Since(w.beaten) >= w.session/3
-	w.tap.mu.Unlock()
+	t.mu.Unlock()
 
-	switch {
-	case alone && id == "":
+	if alone && id == "" {
 		return 0
-	case id != "" && due:
-		if accepted := w.beat(id, info.Epoch); accepted && ended {
-			if w.join != nil {
-				w.tap.log.add("group %q: %s is in generation %d, and not there to be told", w.group, w.wire, info.Epoch)
-			}
-			return 0
+	}
+	accepted := due && id != "" && w.beat(id, info.Epoch)
+	if ended && accepted {
+		if w.join != nil {
+			t.log.add("group %q: %s is in generation %d, and not there to be told", w.group, w.wire, info.Epoch)
 		}
+		return 0
 	}
-	if alone {
-		return aloneInterval
+	next := w.untilOverdue(info)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case alone:
+		return min(next, aloneInterval)
+	case due && !accepted: // it is not in yet, or no longer
+		return min(next, w.session/10)
 	}
-	return w.session / 3
+	return min(next, w.untilBeat())
 }
 
 // goesOn tells whether the member still waits, of which kfake says nothing.
@@ -203,4 +228,51 @@ func (w *joinWait) beat(id string, generation int32) (accepted bool) {
 	}
 	t.alive(id, true)
 	return true
+}
+
+// untilOverdue returns when a join that the wait is part of is overdue, and ends it if it is now: the members are expired
+// that have not joined again within the rebalance timeout, which is the longest that a member has. kfake begins that time
+// anew with each join, also with one that is sent again because it took so long, and may go on so for ever.
+func (w *joinWait) untilOverdue(info *kfake.GroupInfo) time.Duration {
+	t := w.tap
+	if w.join == nil || !w.goesOn(info) {
+		return w.session
+	}
+	timeout := time.Duration(0)
+	longest := func(req *kmsg.JoinGroupRequest) {
+		timeout = max(timeout, time.Duration(req.RebalanceTimeoutMillis)*time.Millisecond)
+	}
+	t.mu.Lock()
+	began := w.since
+	for other := range t.waits {
+		if other.group == w.group && other.join != nil && other.generation == w.generation {
+			longest(other.join)
+			if other.since.Before(began) {
+				began = other.since
+			}
+		}
+	}
+	var late []kfake.GroupMember
+	for _, m := range info.Members {
+		if notes := t.members[m.MemberID]; notes != nil && notes.join != nil {
+			longest(notes.join)
+		}
+		waits := t.waitsLocked(w.group, m)
+		if !slices.ContainsFunc(waits, func(other *joinWait) bool { return other.join != nil && other.generation == w.generation }) {
+			late = append(late, m)
+		}
+	}
+	t.mu.Unlock()
+
+	// kfake's own time is up a moment before, if it did not begin it anew.
+	if left := time.Until(began.Add(timeout + aloneInterval)); left > 0 {
+		return left
+	}
+	for _, m := range late {
+		if t.broker.removeClassic(w.group, m) == nil {
+			t.log.add("group %q: %s is expired: it did not join again within %v", w.group, t.describe(m.MemberID), timeout)
+			t.drop(m.MemberID)
+		}
+	}
+	return w.session
 }

@@ -216,3 +216,74 @@ func TestLeaveDuringASync(t *testing.T) {
 		})
 	}
 }
+
+// A member that has lost its connection while it waits in a sync, and joins again, is waited for no longer.
+func TestJoinAgainFromASync(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		broker := memkafka.New(t, memkafka.Topic("events", 4))
+		broker.Join("g", "events", kgo.ClientID("leader"), kgo.Balancers(kgo.RangeBalancer()))
+		broker.WaitStable("g", 1)
+		host := broker.Host()
+		client, err := kgo.NewClient(append(host.ClientOptions(), kgo.Balancers(kgo.RangeBalancer()), kgo.ConsumeTopics("events"),
+			kgo.ConsumerGroup("g"), kgo.DisableAutoCommit())...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
+		broker.WaitStable("g", 2)
+		slow := broker.Delay(kmsg.SyncGroup, time.Hour, memkafka.OfMember("leader"))
+		broker.Join("g", "events", kgo.Balancers(kgo.RangeBalancer()))
+		time.Sleep(10 * time.Second)
+		if state := broker.Group("g").State; state != "CompletingRebalance" {
+			t.Fatalf("the group is %s", state)
+		}
+		host.Cut()
+		time.Sleep(time.Second)
+		host.Heal()
+		time.Sleep(10 * time.Second)
+		slow.Heal()
+		begin := time.Now()
+		broker.WaitStable("g", 3)
+		if took := time.Since(begin); took > 20*time.Second {
+			t.Errorf("stable after %v", took)
+		}
+	})
+}
+
+// What counts is when the session began, not when the wait did.
+func TestAWaitThatBeginsLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		broker := memkafka.New(t, memkafka.Topic("events", 4))
+		broker.Delay(kmsg.JoinGroup, 9*time.Second, memkafka.OfMember("follower"), memkafka.Applied())
+		_, _, release := slowSync(t, broker, classicMembers["dynamic"])
+		time.Sleep(20 * time.Second)
+		release()
+		broker.WaitStable("g", 3)
+		if log := broker.Log(); strings.Contains(log, "expired") || strings.Contains(log, "UNKNOWN_MEMBER_ID") {
+			t.Errorf("a member that waits was expired:\n%s", log)
+		}
+	})
+}
+
+// The rebalance timeout is one, however many join meanwhile, and how often.
+func TestAJoinIsNotHeldUpForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		broker := memkafka.New(t, memkafka.Topic("events", 4))
+		opts := []kgo.Opt{kgo.Balancers(kgo.RangeBalancer())}
+		hangs := broker.Join("g", "events", opts...)
+		broker.WaitStable("g", 1)
+		hangs.Hang()
+		begin := time.Now()
+		var rivals []*memkafka.Rival
+		for range 3 {
+			rivals = append(rivals, broker.Join("g", "events", opts...))
+			time.Sleep(19 * time.Second)
+		}
+		broker.WaitStable("g", 3)
+		if took := time.Since(begin); took < time.Minute || took > 62*time.Second {
+			t.Errorf("stable after %v", took)
+		}
+		mustOwnAll(t, 4, rivals...)
+		mustContain(t, broker.Log(), "did not join again within 1m0s")
+	})
+}
