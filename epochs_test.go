@@ -3,11 +3,13 @@ package arroyo_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -195,5 +197,79 @@ func TestStartAtOutlastsARebalance(t *testing.T) {
 		mu.Unlock()
 		c.Close()
 		<-done
+	})
+}
+
+// A new epoch of a partition that kgo has had all the while goes on where it is
+// when others are assigned, of which alone the committed offsets are fetched.
+func TestSeekOutlastsAnotherAssignment(t *testing.T) {
+	for _, p := range protocols {
+		if p.name == "eager" {
+			continue // there all epochs end
+		}
+		t.Run(p.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				broker := memkafka.New(t, memkafka.Topic(topic, 2))
+				produce(broker, 20)
+				c := openConsumer(t, broker, arroyo.ClientOptions(p.opts...))
+				expect[*arroyo.Assigned](t, c)
+				read(t, c, 20)
+				rival := broker.Join(group, topic, p.opts...)
+				theirs := expect[*arroyo.Revoked](t, c).Epochs[0].Number
+				ours := 1 - theirs
+				e := c.Assignment()[0]
+				if e.Number == theirs {
+					e = c.Assignment()[1]
+				}
+				if err := c.Seek(map[arroyo.Epoch]int64{e: 4}); err != nil {
+					t.Fatal(err)
+				}
+				expect[*arroyo.Lost](t, c)
+				e = expect[*arroyo.Assigned](t, c).Epochs[0]
+				read(t, c, 6)
+
+				rival.Leave()
+				if got := numbers(expect[*arroyo.Assigned](t, c).Epochs); !slices.Equal(got, []int32{theirs}) {
+					t.Fatalf("assigned: %v, want %d", got, theirs)
+				}
+				if got := read(t, c, 10); len(got[theirs]) != 10 {
+					t.Errorf("read %v, want what is in partition %d", got, theirs)
+				}
+				for i := range int64(2) {
+					time.Sleep(time.Second) // a repair would begin
+					produce(broker, 2)
+					if diff := cmp.Diff(map[int32][]int64{ours: {10 + i}, theirs: {10 + i}}, read(t, c, 2)); diff != "" {
+						t.Errorf("read (-want +got):\n%s", diff)
+					}
+				}
+				if at, ok := c.Position(e); !ok || at != 12 {
+					t.Errorf("Position %d, %v; want 12", at, ok)
+				}
+			})
+		})
+	}
+}
+
+// Nor is what was sought forgotten when the start of the old epoch comes late.
+func TestSeekBeforeTheStartIsKnown(t *testing.T) {
+	underEveryProtocol(t, func(t *testing.T, opts []kgo.Opt) {
+		broker := memkafka.New(t, memkafka.Topic(topic, 2))
+		produce(broker, 20)
+		slow := broker.Delay(kmsg.OffsetFetch, time.Hour)
+		c := openConsumer(t, broker, arroyo.ClientOptions(opts...))
+		old := expect[*arroyo.Assigned](t, c).Epochs
+		slow.Wait(1)
+		if err := c.Seek(map[arroyo.Epoch]int64{old[0]: 4, old[1]: 5}); err != nil {
+			t.Fatal(err)
+		}
+		expect[*arroyo.Lost](t, c)
+		back := expect[*arroyo.Assigned](t, c)
+		if err := back.StartAt(back.Epochs[1], 2); err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(time.Second, slow.Heal)
+		if diff := cmp.Diff(map[int32][]int64{0: {4, 5, 6, 7, 8, 9}, 1: {2, 3, 4, 5, 6, 7, 8, 9}}, read(t, c, 14)); diff != "" {
+			t.Errorf("read (-want +got):\n%s", diff)
+		}
 	})
 }

@@ -80,6 +80,7 @@ func (c *Consumer) moved(m *moving) Event {
 		if c.owned[p] && c.open[p] == nil && c.drainEvent == nil && !c.ending {
 			s := c.openEpoch(p)
 			s.fetched = position{m.at[p].offset, -1}
+			s.started = true // by setPositions below; taken for one that kgo has no position for, it would go back
 			s.paused = pausedForStart
 			states = append(states, s)
 		}
