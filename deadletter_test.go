@@ -107,7 +107,7 @@ func TestDeadLetterIsTheRecordAsItCame(t *testing.T) {
 				t.Errorf("the timestamp is %v", r.Timestamp)
 			}
 			r.Timestamp = at
-			if diff := cmp.Diff(headersOf(want), headersOf(r)); diff != "" || !same(want.Key, r.Key) || !same(want.Value, r.Value) || r.Topic != topic {
+			if diff := cmp.Diff(headersOf(want), headersOf(r)); diff != "" || !same(want.Key, r.Key) || !same(want.Value, r.Value) || r.Topic != topic || r.Partition != 2 {
 				t.Errorf("record %d: %v, key %q and value %q of %q (-want +got headers):\n%s", i, r, r.Key, r.Value, r.Topic, diff)
 			}
 			if origin.Partition != (arroyo.Partition{Topic: topic, Number: 2}) || origin.Offset != int64(i) || origin.Group != group ||

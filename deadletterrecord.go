@@ -91,7 +91,9 @@ var ErrNotADeadLetter = errors.New("arroyo: the record is not a dead letter")
 
 // ReadDeadLetter returns the original of a dead letter, ready to be produced to
 // the topic that it came from, and where it came from and why. It also reads
-// those that Sentry's Arroyo wrote, which do not tell the topic.
+// those that Sentry's Arroyo wrote, which do not tell the topic. A client with
+// kgo.RecordPartitioner(kgo.ManualPartitioner()) puts the original into the
+// partition that it was in; others choose one as ever.
 //
 // The original shares the key, the value and the headers with r. It returns an
 // error that wraps ErrNotADeadLetter.
@@ -119,6 +121,7 @@ func ReadDeadLetter(r *kgo.Record) (original *kgo.Record, origin DeadLetterOrigi
 	}
 	return &kgo.Record{
 		Topic:     origin.Partition.Topic,
+		Partition: origin.Partition.Number,
 		Key:       r.Key,
 		Value:     r.Value,
 		Headers:   headers,

@@ -66,7 +66,7 @@ type letter struct {
 	// Of its delivery, under letters.mu.
 	attempt int
 	given   time.Time // to the producer
-	failed  int       // attempts
+	alone   int       // attempts that failed though no others did
 	again   time.Time // when to make the next one
 	paced   bool      // counted by pace
 }

@@ -2,6 +2,7 @@ package arroyo
 
 import (
 	"container/heap"
+	"math"
 	"runtime/debug"
 	"slices"
 	"time"
@@ -14,25 +15,40 @@ const (
 	maxLetterPause = 10 * time.Second
 )
 
-// pace is how letters that failed are sent again. Each one waits longer from
-// attempt to attempt, and they go out one at a time, then more and more of them
-// as they are acked: an outage is not answered with everything at once, and
-// letters that made a batch too large get by in smaller ones. The letters that
-// did not fail do not wait for those that did.
+// pace is how letters that failed are sent again: one at a time, then more and
+// more of them as they are acked, and half as many when they fail. So an outage
+// is not answered with everything at once, and letters that made a batch too
+// large get by in smaller ones. One that fails though it is alone waits longer
+// from attempt to attempt. Letters that did not fail do not wait for those that
+// did.
 type pace struct {
 	window int       // how many may be with the producer at once
 	flying int       // how many are
+	enough int       // from this window on it grows slowly
+	acks   int       // since it grew slowly
 	next   time.Time // when the next one may go
+	since  time.Time // when the window became smaller
 }
 
-func (p *pace) failed(now time.Time) {
-	p.window = 1
-	p.next = now.Add(minLetterPause)
+func (p *pace) failed(l *letter, now time.Time) {
+	switch {
+	case p.window == 0:
+		p.window, p.enough, p.since = 1, math.MaxInt, now
+	case l.given.After(p.since): // else it failed together with others
+		p.window, p.since, p.acks = max(1, p.window/2), now, 0
+		p.enough = p.window
+	}
+	if p.window == 1 {
+		p.next = now.Add(minLetterPause)
+	}
 }
 
 func (p *pace) acked() {
-	p.window++
 	p.next = time.Time{}
+	if p.acks++; p.window < p.enough || p.acks >= p.window {
+		p.window++
+		p.acks = 0
+	}
 }
 
 // leave is for a letter that is no longer with the producer, or with it for too
@@ -181,7 +197,7 @@ func (l *letters) deliver(next *letter, attempt int) {
 	if next.given.After(l.ackedOf) {
 		l.ackedOf = next.given
 	}
-	again := next.failed > 0
+	again := next.attempt > 1
 	if again {
 		l.pace.leave(next)
 		l.pace.acked()
@@ -207,10 +223,12 @@ func (l *letters) fail(next *letter, attempt int, err error) {
 		l.mu.Unlock()
 		return
 	}
+	if next.paced && l.pace.window == 1 {
+		next.alone++
+	}
 	l.pace.leave(next)
-	l.pace.failed(now)
-	next.again = now.Add(min(minLetterPause<<min(next.failed, 10), maxLetterPause))
-	next.failed++
+	l.pace.failed(next, now)
+	next.again = now.Add(min(minLetterPause<<min(next.alone, 10), maxLetterPause))
 	heap.Push(&l.retry, next)
 	l.mu.Unlock()
 	l.tell()
