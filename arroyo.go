@@ -52,7 +52,8 @@
 //
 // A [Strategy] has three methods. Embed [Forward] and override Submit. Use
 // [LaneOf] for timers and goroutines, and [With], [Join] and [Split] for
-// messages that stand for others.
+// messages that stand for others. Package strategies/strategytest says whether
+// it keeps the contract.
 //
 // # Your own loop
 //

@@ -173,6 +173,19 @@ func (r *Rig) Err() error {
 	return r.misuse
 }
 
+// Wait waits until the lane has nothing to do: everything fed is submitted, and
+// what Drain or FlushAtBound asked for is done. Goroutines of the steps may be
+// at work all the same; in a synctest bubble, synctest.Wait waits for them too.
+func (r *Rig) Wait() {
+	for !r.lane.isIdle() {
+		select {
+		case <-r.woken:
+		case <-r.lane.done:
+			return
+		}
+	}
+}
+
 // Settle waits until everything fed is settled. It returns an error if the lane
 // ends before.
 func (r *Rig) Settle() error {

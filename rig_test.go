@@ -221,3 +221,37 @@ func ExampleRig() {
 	// next: 2
 	// ended: <nil>
 }
+
+// patient is a step that holds everything back, and says why it lets go.
+type patient struct {
+	arroyo.Forward[*kgo.Record]
+	held []arroyo.Message[*kgo.Record]
+}
+
+func (p *patient) Submit(_ context.Context, msgs []arroyo.Message[*kgo.Record]) error {
+	p.held = append(p.held, msgs...)
+	return nil
+}
+
+func (p *patient) Flush(ctx context.Context) error {
+	fmt.Println(len(p.held), "messages; because there is no room for more:", arroyo.AtBound(ctx))
+	held := p.held
+	p.held = nil
+	if err := p.Next.Submit(ctx, held); err != nil {
+		return err
+	}
+	return p.Next.Flush(ctx)
+}
+
+func ExampleAtBound() {
+	rig := arroyo.NewRig(&patient{Forward: arroyo.ForwardTo(strategies.Noop[*kgo.Record]())})
+	epoch := rig.Assign(arroyo.Partition{Topic: "orders", Number: 0})
+	rig.Feed(epoch, &kgo.Record{Offset: 0})
+	rig.Wait()
+	rig.FlushAtBound()
+	fmt.Println(rig.Settle(), rig.Finish())
+	// Output:
+	// 1 messages; because there is no room for more: true
+	// 0 messages; because there is no room for more: false
+	// <nil> <nil>
+}

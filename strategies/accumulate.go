@@ -40,11 +40,13 @@ func Accumulate[A Accumulator[In, Out], In, Out any](wait time.Duration, begin f
 	require("Accumulate", "the next step is nil", next != nil)
 	require("Accumulate", fmt.Sprintf("a wait of %v is not positive", wait), wait > 0)
 	a := &accumulation[A, In, Out]{begin: begin}
+	// It is named after begin, and what may fail is Add.
+	opts = append([]Option{Name(fmt.Sprintf("Accumulate(%s)", funcName(begin)))}, opts...)
 	return &fold[In, Out]{
-		config: configure("Accumulate", begin, opts),
+		config: configure("Accumulate", a.add, opts),
 		wait:   wait,
 		next:   next,
-		add:    a.add,
+		add:    asTask(a.add),
 		ready:  a.ready,
 		result: a.result,
 	}

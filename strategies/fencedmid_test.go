@@ -14,7 +14,9 @@ import (
 )
 
 // seeing is an accumulator that looks at messages.
-type seeing struct{ see func(arroyo.Message[*kgo.Record]) }
+type seeing struct {
+	see func(arroyo.Message[*kgo.Record])
+}
 
 func (s *seeing) Add(_ context.Context, m arroyo.Message[*kgo.Record]) error {
 	s.see(m)

@@ -14,7 +14,7 @@ type fold[In, Out any] struct {
 	*config
 	wait   time.Duration
 	room   func(arroyo.Message[In]) reason // why a message does not fit any more, or ""
-	add    func(context.Context, arroyo.Message[In]) error
+	add    func(context.Context, arroyo.Message[In]) (struct{}, error)
 	ready  func() reason             // why it is time to hand on, or ""
 	result func() (out Out, ok bool) // !ok: there is nothing to hand on; either way a new one begins
 	next   arroyo.Strategy[Out]
@@ -52,6 +52,7 @@ func (s *fold[In, Out]) take(ctx context.Context, msgs []arroyo.Message[In]) (n 
 			err = panicked(s.step, msgs[min(n, len(msgs)-1)], v)
 		}
 	}()
+	simple := s.simple()
 	for ; n < len(msgs); n++ {
 		m := &msgs[n]
 		if m.Fenced() {
@@ -62,7 +63,12 @@ func (s *fold[In, Out]) take(ctx context.Context, msgs []arroyo.Message[In]) (n 
 				return n, why, nil
 			}
 		}
-		if err := s.addOne(ctx, m); err != nil {
+		if simple {
+			_, err = s.add(ctx, *m)
+		} else {
+			_, err = try(ctx, &s.attempts, *m, s.add)
+		}
+		if err != nil {
 			if err := settleFailed(s.step, *m, err); err != nil {
 				return n, "", err
 			}
@@ -74,14 +80,6 @@ func (s *fold[In, Out]) take(ctx context.Context, msgs []arroyo.Message[In]) (n 
 		}
 	}
 	return n, "", nil
-}
-
-func (s *fold[In, Out]) addOne(ctx context.Context, m *arroyo.Message[In]) error {
-	if s.simple() {
-		return s.add(ctx, *m)
-	}
-	_, err := try(ctx, &s.attempts, *m, asTask(s.add))
-	return err
 }
 
 // handOn hands on what was made of the members, unless all of them are fenced.

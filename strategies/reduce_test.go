@@ -226,6 +226,37 @@ func TestAccumulate(t *testing.T) {
 	})
 }
 
+// stubborn is an accumulator that takes a message at the third attempt.
+type stubborn struct {
+	calls int
+	tally
+}
+
+func (s *stubborn) Add(ctx context.Context, m arroyo.Message[*kgo.Record]) error {
+	if s.calls++; s.calls%3 != 0 {
+		return errFail
+	}
+	return s.tally.Add(ctx, m)
+}
+
+func newStubborn() *stubborn { return new(stubborn) }
+
+func TestAccumulateRetry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		end := &collect[string]{}
+		r := onLane(t, strategies.Accumulate(time.Hour, newStubborn, end, strategies.Retry(strategies.RetryPolicy{})))
+		r.feed(r.assign(0), "a", "b now")
+		wait(time.Minute)
+		if diff := cmp.Diff([]string{"3 words"}, end.payloads()); diff != "" {
+			t.Errorf("results (-want +got):\n%s", diff)
+		}
+		if n := r.Counts("Accumulate(strategies_test.newStubborn)")["retries"]; n != 4 {
+			t.Errorf("%d retries, want 4", n)
+		}
+		r.finish()
+	})
+}
+
 func TestAccumulateFailures(t *testing.T) {
 	for v, offset := range map[string]int64{"fail": 1, "panic": 1, strings.Repeat("w ", 99) + "now": 0} {
 		t.Run(v[:4], func(t *testing.T) {

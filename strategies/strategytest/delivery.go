@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"sync/atomic"
 	"time"
+
+	"github.com/arroyo-go/arroyo"
 )
 
 // delivery: each message is settled or handed on, once and in order, however
@@ -15,7 +17,7 @@ func (s *suite[In, Out]) delivery(t reporter) {
 		tr := s.begin(t)
 		epochs := tr.assignAll()
 		for range 30 {
-			tr.feed(epochs[rng.IntN(partitions)], 1+rng.IntN(1+40*int(seed)))
+			tr.feed(epochs[rng.IntN(partitions)], 1+rng.IntN(1+20*int(seed)))
 			if rng.IntN(3) == 0 {
 				time.Sleep(time.Duration(rng.IntN(3)) * time.Second)
 			}
@@ -93,7 +95,6 @@ func (s *suite[In, Out]) busyNext(t reporter) {
 		return nil
 	})
 	epochs := tr.assignAll()
-	const piece = 512
 	for _, e := range epochs {
 		tr.feed(e, 2)
 	}
@@ -101,12 +102,9 @@ func (s *suite[In, Out]) busyNext(t reporter) {
 		tr.rig.FlushAtBound()
 		tr.wait(busy.Load)
 	}
-	for n := 0; n < s.capacity+3*piece; n += piece {
-		tr.feed(epochs[n/piece%partitions], piece)
-	}
-	waitFor(time.Minute, func() bool { return false })
-	if n := tr.source.accepted.Load() - before.Load(); busy.Load() && n > int64(s.capacity) {
-		tr.t.Errorf("the next step is in a call, and %d messages more were taken in, more than the capacity of %d", n, s.capacity)
+	taken := func() int64 { return tr.source.accepted.Load() - before.Load() }
+	if busy.Load() && tr.takesIn(epochs, taken) {
+		tr.t.Errorf("the next step is in a call, and %d messages more were taken in, more than the capacity of %d", taken(), s.capacity)
 	}
 	close(release)
 	if !tr.taken() {
@@ -114,4 +112,18 @@ func (s *suite[In, Out]) busyNext(t reporter) {
 	}
 	tr.stop()
 	tr.complete(epochs...)
+}
+
+// takesIn feeds more and more, and reports whether more than the capacity is
+// taken in.
+func (tr *trial[In, Out]) takesIn(epochs []arroyo.Epoch, taken func() int64) bool {
+	const piece = 256
+	for n := 0; taken() <= int64(tr.suite.capacity); n++ {
+		before := taken()
+		tr.feed(epochs[n%partitions], piece)
+		if !waitFor(time.Minute, func() bool { return taken() > before }) {
+			return false
+		}
+	}
+	return true
 }
