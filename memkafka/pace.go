@@ -10,10 +10,13 @@ const (
 	moment    = time.Millisecond
 )
 
-// pacer counts answers at the same instant.
+// pacer counts answers at the same instant. Who goes on asking gets fewer and
+// fewer of them.
 type pacer struct {
-	at time.Time
-	n  int
+	at      time.Time
+	n       int
+	limit   int       // how many there may be
+	tripped time.Time // when there were more for the last time
 }
 
 // due returns when an answer may go out; zero: now.
@@ -21,9 +24,13 @@ func (p *pacer) due() time.Time {
 	now := time.Now()
 	if !now.Equal(p.at) {
 		p.at, p.n = now, 0
+		if now.Sub(p.tripped) > time.Second {
+			p.limit = maxAtOnce
+		}
 	}
-	if p.n++; p.n <= maxAtOnce {
+	if p.n++; p.n <= p.limit {
 		return time.Time{}
 	}
+	p.limit, p.tripped = p.limit/10, now
 	return now.Add(moment)
 }

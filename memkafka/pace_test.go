@@ -22,7 +22,7 @@ func TestTimePassesForWhoAsksAllTheTime(t *testing.T) {
 		}
 		defer client.Close()
 		asked := 0
-		for over := time.Now().Add(10 * time.Millisecond); time.Now().Before(over); asked++ {
+		for over := time.Now().Add(time.Minute); time.Now().Before(over); asked++ {
 			if _, err := kmsg.NewPtrApiVersionsRequest().RequestWith(t.Context(), client); err != nil {
 				t.Fatal(err)
 			}
