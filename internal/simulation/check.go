@@ -1,0 +1,218 @@
+package simulation
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/arroyo-go/arroyo"
+)
+
+// assignment is one epoch of one life, as the hooks told of it.
+type assignment struct {
+	life  *life
+	epoch arroyo.Epoch
+}
+
+// checker reads the history.
+type checker struct {
+	w       *world
+	log     map[int32][]int64          // offsets of the records to be processed
+	ids     map[int32]map[int64]string // of these
+	base    map[int32]int64            // where the group began
+	done    map[int32]map[int64]bool
+	first   map[int32]int // of log: the first that is not done
+	ended   map[assignment]time.Time
+	current map[*life]map[int32]assignment // of a life, by partition
+	highest map[int32]int64                // that was committed
+	given   map[int32]map[int64]bool       // to those who follow
+}
+
+func (w *world) check() {
+	c := &checker{
+		w:       w,
+		log:     make(map[int32][]int64),
+		ids:     make(map[int32]map[int64]string),
+		base:    make(map[int32]int64),
+		done:    make(map[int32]map[int64]bool),
+		first:   make(map[int32]int),
+		ended:   make(map[assignment]time.Time),
+		current: make(map[*life]map[int32]assignment),
+		highest: make(map[int32]int64),
+		given:   make(map[int32]map[int64]bool),
+	}
+	for _, r := range w.broker.Records(topic) {
+		if !w.produced[string(r.Value)] {
+			continue
+		}
+		if c.ids[r.Partition] == nil {
+			c.ids[r.Partition] = make(map[int64]string)
+			c.done[r.Partition] = make(map[int64]bool)
+			c.given[r.Partition] = make(map[int64]bool)
+		}
+		c.log[r.Partition] = append(c.log[r.Partition], r.Offset)
+		c.ids[r.Partition][r.Offset] = string(r.Value)
+	}
+	for _, offsets := range c.log {
+		slices.Sort(offsets)
+	}
+	c.order()
+	c.outcomes()
+	c.duplicates()
+}
+
+func (c *checker) violation(f fact, format string, args ...any) {
+	c.w.violation("%s\n      at %s", fmt.Sprintf(format, args...), f)
+}
+
+// order goes through the history once, in order.
+func (c *checker) order() {
+	type key struct {
+		assignment
+		kind factKind
+	}
+	last := make(map[key]int64)
+	for _, f := range c.w.history.facts {
+		a := assignment{f.life, f.epoch}
+		switch f.kind {
+		case factAssigned:
+			if c.current[f.life] == nil {
+				c.current[f.life] = make(map[int32]assignment)
+			}
+			c.current[f.life][f.partition] = a
+		case factRevoked, factLost:
+			c.ended[a] = f.at
+		case factHanded:
+			if at, over := c.ended[a]; over && f.at.After(at) {
+				c.violation(f, "I3: handed out %v after its epoch ended", f.at.Sub(at))
+			}
+			k := key{a, factHanded}
+			if before, ok := last[k]; ok && f.offset <= before {
+				c.violation(f, "I4: handed out after offset %d", before)
+			}
+			last[k] = f.offset
+		case factDone, factLetter:
+			if c.ids[f.partition][f.offset] != f.id {
+				c.violation(f, "the log has %q there", c.ids[f.partition][f.offset])
+			} else {
+				c.done[f.partition][f.offset] = true
+			}
+			if f.kind == factLetter != isInvalid(f.id) {
+				c.violation(f, "I7: a dead letter of a valid message, or an invalid one that was processed")
+			}
+		case factGiven:
+			if f.offset >= c.highest[f.partition] {
+				c.violation(f, "I14: given when %d was committed", c.highest[f.partition])
+			}
+			c.given[f.partition][f.offset] = true
+		case factAsked:
+			c.highest[f.partition] = max(c.highest[f.partition], f.offset)
+		case factCommit:
+			if f.life.member.plan.follows {
+				continue
+			}
+			c.commit(f)
+			k := key{c.current[f.life][f.partition], factCommit}
+			if before, ok := last[k]; ok && f.offset < before && !c.w.delayed() {
+				c.violation(f, "I2: committed %d before in the same epoch", before)
+			}
+			last[k] = f.offset
+		}
+	}
+}
+
+// commit checks one commit against what was done until then.
+func (c *checker) commit(f fact) {
+	p := f.partition
+	base, begun := c.base[p]
+	if !begun {
+		// Where the group begins: nothing before it is its concern.
+		if !c.w.plan.latest && f.offset > 0 {
+			c.violation(f, "I1: the group begins at %d, not at the start", f.offset)
+		}
+		c.base[p] = f.offset
+		return
+	}
+	offsets := c.log[p]
+	i := c.first[p]
+	for i < len(offsets) && (offsets[i] < base || c.done[p][offsets[i]]) {
+		i++
+	}
+	c.first[p] = i
+	if i < len(offsets) && offsets[i] < f.offset {
+		c.violation(f, "I1: offset %d (%s) has no outcome yet", offsets[i], c.ids[p][offsets[i]])
+	}
+	a, held := c.current[f.life][p]
+	if at, over := c.ended[a]; held && over && f.at.After(at) && !c.w.delayed() {
+		c.violation(f, "I2: committed %v after the epoch ended", f.at.Sub(at))
+	}
+}
+
+// outcomes checks that every record has one at the end.
+func (c *checker) outcomes() {
+	for p, offsets := range c.log {
+		for _, o := range offsets {
+			base, begun := c.base[p]
+			if c.w.plan.follows != "" && !c.given[p][o] {
+				c.w.violation("I14: offset %d of partition %d (%s) was not given to those who follow", o, p, c.ids[p][o])
+			}
+			if !c.done[p][o] && (!begun || o >= base) {
+				c.w.violation("I1: lost: offset %d of partition %d (%s); the group began at %d", o, p, c.ids[p][o], base)
+			}
+		}
+	}
+}
+
+// duplicates checks that what came twice had a reason to.
+func (c *checker) duplicates() {
+	excused := make(map[assignment]string)
+	lives := make(map[*life]string)
+	for _, f := range c.w.history.facts {
+		a := assignment{f.life, f.epoch}
+		switch f.kind {
+		case factLost, factAbandoned:
+			excused[a] = string(f.kind)
+		case factCrashed:
+			lives[f.life] = string(f.kind)
+		case factEnded:
+			if f.excuse != "" {
+				lives[f.life] = f.excuse
+			}
+		}
+	}
+	seen := make(map[string]fact)
+	for _, f := range c.w.history.facts {
+		if f.kind != factDone && f.kind != factLetter || f.excuse == dropped {
+			continue
+		}
+		before, twice := seen[f.id]
+		seen[f.id] = f
+		if !twice {
+			continue
+		}
+		was := assignment{before.life, before.epoch}
+		if f.kind == factDone && before.life == f.life && before.epoch == f.epoch {
+			c.violation(f, "I5: twice in the same epoch")
+			continue
+		}
+		// What a call does that was not waited for, when it returns at last, is not new work.
+		late := excused[assignment{f.life, f.epoch}] != ""
+		if excused[was] == "" && lives[before.life] == "" && !late && f.kind == factDone {
+			c.violation(f, "I5: done before, in an epoch that ended in good order\n      at %s", before)
+		}
+	}
+}
+
+// delayed reports whether requests of this plan may arrive late or never, so
+// that when they arrive says nothing of when they were sent.
+func (w *world) delayed() bool {
+	return slices.ContainsFunc(w.plan.steps, func(s step) bool {
+		for _, word := range []string{"network", "take long", "not answered", "closed connections", "broker goes down", "commits fail"} {
+			if strings.Contains(s.what, word) {
+				return true
+			}
+		}
+		return false
+	})
+}
