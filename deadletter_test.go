@@ -423,6 +423,8 @@ func TestI7StopWhenLettersFail(t *testing.T) {
 	for name, fail := range map[string]func(b *memkafka.Broker){
 		"an answer": func(b *memkafka.Broker) { b.Fail(kmsg.Produce, kerr.TopicAuthorizationFailed, memkafka.OnTopic(dead)) },
 		"no answer": func(b *memkafka.Broker) { b.Swallow(kmsg.Produce, memkafka.OnTopic(dead)) },
+		"too large": func(b *memkafka.Broker) { b.Fail(kmsg.Produce, kerr.MessageTooLarge, memkafka.OnTopic(dead)) },
+		"no topic":  func(b *memkafka.Broker) { b.DeleteTopic(dead) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			inEveryMode(t, func(t *testing.T, opts []kgo.Opt, start starter) {
@@ -442,8 +444,13 @@ func TestI7StopWhenLettersFail(t *testing.T) {
 				if !errors.As(err, &failed) || failed.Topic != dead || failed.Partition.Number != 1 || failed.Offset != 3 {
 					t.Errorf("Run: %v, want a DeadLetterError of offset 3 of partition 1", err)
 				}
-				if name == "an answer" && !errors.Is(err, kerr.TopicAuthorizationFailed) || name == "no answer" && !errors.Is(err, arroyo.ErrDeadLetterTimeout) {
-					t.Errorf("Run: %v", err)
+				if want := map[string]error{
+					"an answer": kerr.TopicAuthorizationFailed,
+					"no answer": arroyo.ErrDeadLetterTimeout,
+					"too large": kerr.MessageTooLarge,
+					"no topic":  kerr.UnknownTopicOrPartition,
+				}[name]; !errors.Is(err, want) {
+					t.Errorf("Run: %v, want %v in it", err, want)
 				}
 				if took := time.Since(began); took > 40*time.Second {
 					t.Errorf("Run ended after %v", took)
@@ -635,6 +642,54 @@ func TestDeadLetterRefusesBadInput(t *testing.T) {
 		var bad *arroyo.OptionError
 		if !errors.As(err, &bad) || bad.Option != "DeadLetter" || !strings.Contains(err.Error(), say) {
 			t.Errorf("%+v: %v, want an OptionError that says %q", policy, err, say)
+		}
+	}
+}
+
+// Letters of letters, and those of Sentry's Arroyo: what was added last counts.
+func TestReadDeadLetter(t *testing.T) {
+	h := func(pairs ...string) (headers []kgo.RecordHeader) {
+		for i := 0; i < len(pairs); i += 2 {
+			headers = append(headers, kgo.RecordHeader{Key: pairs[i], Value: []byte(pairs[i+1])})
+		}
+		return headers
+	}
+	ours := func(topic string) []kgo.RecordHeader {
+		return h("original_partition", "3", "original_offset", "12", "original_topic", topic, "original_timestamp", "1000",
+			"rejected_by_group", "g", "rejected_at", "2000", "rejected_in_step", "s", "rejected_because", "r")
+	}
+	sentry := h("original_partition", "4", "original_offset", "13")
+	own := h("a", "1", "a", "2")
+	for name, tt := range map[string]struct {
+		headers, original []kgo.RecordHeader
+		topic             string
+		partition         int32 // -1: it is none
+	}{
+		"ours":                {slices.Concat(own, ours("t")), own, "t", 3},
+		"Sentry's":            {slices.Concat(own, sentry), own, "", 4},
+		"ours of ours":        {slices.Concat(own, ours("t"), ours("t.dead")), slices.Concat(own, ours("t")), "t.dead", 3},
+		"ours of Sentry's":    {slices.Concat(own, sentry, ours("t.dead")), slices.Concat(own, sentry), "t.dead", 3},
+		"Sentry's of ours":    {slices.Concat(own, ours("t"), sentry), slices.Concat(own, ours("t")), "", 4},
+		"none":                {own, nil, "", -1},
+		"without headers":     {nil, nil, "", -1},
+		"a part":              {ours("t")[:7], nil, "", -1},
+		"not a number":        {h("original_partition", "4", "original_offset", "x"), nil, "", -1},
+		"too large a number":  {h("original_partition", "4294967296", "original_offset", "1"), nil, "", -1},
+		"with another behind": {slices.Concat(ours("t"), own), nil, "", -1},
+	} {
+		original, origin, err := arroyo.ReadDeadLetter(&kgo.Record{Headers: tt.headers})
+		if tt.partition < 0 {
+			if !errors.Is(err, arroyo.ErrNotADeadLetter) {
+				t.Errorf("%s: %v", name, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if diff := cmp.Diff(headersOf(&kgo.Record{Headers: tt.original}), headersOf(original)); diff != "" || original.Topic != tt.topic || original.Partition != tt.partition || origin.Partition.Topic != tt.topic {
+			t.Errorf("%s: the original is of %s/%d, with headers (-want +got):\n%s", name, original.Topic, original.Partition, diff)
 		}
 	}
 }

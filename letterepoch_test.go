@@ -59,6 +59,37 @@ func TestTroubleGoesWithItsEpoch(t *testing.T) {
 	}
 }
 
+// A letter that was sent again, and whose epoch ends before anybody answers, is
+// not waited for: the next one that has to be sent again is.
+func TestLettersDoNotWaitForThoseOfOldEpochs(t *testing.T) {
+	inEveryMode(t, func(t *testing.T, opts []kgo.Opt, start starter) {
+		broker := deadBroker(t, 1)
+		attempts := 0
+		m := start(t, broker, poisoned, append(opts, kgo.ClientID("m")), arroyo.DeadLetter(arroyo.DeadLetterPolicy{
+			Topic:   dead,
+			Timeout: time.Hour,
+			Producer: producerFunc(func(_ context.Context, r *kgo.Record, promise func(*kgo.Record, error)) {
+				switch attempts++; attempts {
+				case 1, 3: // the first in each epoch
+					promise(r, errors.New("failed"))
+				case 2: // is not answered
+				default:
+					promise(r, nil)
+				}
+			}),
+		}))
+		produce(broker, 1)
+		broker.WaitStable(group, 1)
+		time.Sleep(5 * time.Second)
+		broker.Kick(group, "m")
+		broker.WaitCommitted(group, topic, 1)
+		m.shutDown(t)
+		if attempts != 4 {
+			t.Errorf("%d attempts, want 4", attempts)
+		}
+	})
+}
+
 // A session that is lost while a letter is under way: its next owner, or the
 // same one, finds the message again; the letter comes twice, the counters are
 // right, and the drain at the end is clean and quick.

@@ -109,7 +109,7 @@ func TestLettersNobodyTellsOf(t *testing.T) {
 		broker := memkafka.New(t, memkafka.Topic(topic, 1))
 		produce(broker, 3)
 		var late []func()
-		m := start(t, broker, poisoned, opts, lettersBy(func(_ context.Context, r *kgo.Record, promise func(*kgo.Record, error)) {
+		m := start(t, broker, poisoned, opts, arroyo.StallAfter(30*time.Second), lettersBy(func(_ context.Context, r *kgo.Record, promise func(*kgo.Record, error)) {
 			late = append(late, func() { promise(r, nil) })
 		}, arroyo.DeadLetterBlock))
 		time.Sleep(time.Minute)
@@ -118,6 +118,9 @@ func TestLettersNobodyTellsOf(t *testing.T) {
 		}
 		if p := m.Status().Partitions[0]; p.Step != "dead letter" {
 			t.Errorf("the oldest record is in step %q", p.Step)
+		}
+		if err := m.Health(); err == nil || !strings.Contains(err.Error(), "events/0 is stalled at offset 0 in step dead letter") {
+			t.Errorf("Health: %v", err)
 		}
 		began := time.Now()
 		err := m.stop()
@@ -255,6 +258,48 @@ func TestOneLetterDoesNotHoldTheOthers(t *testing.T) {
 			t.Errorf("the log tells of the end %d times:\n%s", n, log)
 		}
 		m.shutDown(t)
+	})
+}
+
+// I7: letters to another cluster, with a client of its own, while that is down.
+func TestI7LettersToAnotherCluster(t *testing.T) {
+	inEveryMode(t, func(t *testing.T, opts []kgo.Opt, start starter) {
+		broker := memkafka.New(t, memkafka.Topic(topic, 2))
+		far := memkafka.New(t, memkafka.Topic(dead, 1))
+		client, err := kgo.NewClient(far.ClientOptions()...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
+		far.Down()
+		produce(broker, 20)
+		m := start(t, broker, poisoned, opts, arroyo.DeadLetter(arroyo.DeadLetterPolicy{Topic: dead, Producer: client}))
+		broker.WaitStable(group, 1)
+		time.Sleep(2 * time.Minute)
+		if s := m.Status(); s.DeadLetters.Pending != 20 || !errors.Is(s.DeadLetters.Err, arroyo.ErrDeadLetterTimeout) || s.CommitErr != nil {
+			t.Errorf("status: %+v", s.DeadLetters)
+		}
+		if c := broker.Committed(group, topic); c[0] > 0 || c[1] > 0 {
+			t.Errorf("committed %v", c)
+		}
+		rival := broker.Join(group, topic, opts...) // is not kept waiting
+		joined := time.Now()
+		broker.WaitStable(group, 2)
+		if took := time.Since(joined); took > 35*time.Second {
+			t.Errorf("the rival waited %v", took)
+		}
+		rival.Leave()
+		broker.WaitStable(group, 1)
+		far.Up()
+		broker.WaitCommitted(group, topic, 20)
+		m.shutDown(t)
+		seen := make(map[string]bool)
+		for _, r := range far.Records(dead) {
+			seen[string(r.Value)] = true
+		}
+		if len(seen) != 20 {
+			t.Errorf("letters of %d records, want 20", len(seen))
+		}
 	})
 }
 

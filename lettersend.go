@@ -279,8 +279,8 @@ func (l *letters) check(now time.Time) {
 		}
 	}
 	l.mu.Unlock()
+	l.tell() // others may go instead
 	if late != nil {
-		l.tell()
 		l.troubled(late, ErrDeadLetterTimeout)
 	}
 }
