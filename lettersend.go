@@ -230,20 +230,28 @@ func (l *letters) fail(next *letter, attempt int, err error) {
 	l.pace.failed(next, now)
 	next.again = now.Add(min(minLetterPause<<min(next.alone, 10), maxLetterPause))
 	heap.Push(&l.retry, next)
+	first := l.mark(next, err)
 	l.mu.Unlock()
 	l.tell()
-	l.troubled(next, err)
+	l.troubled(next, err, first)
+}
+
+// mark notes that a letter is not delivered at first. It reports whether it is
+// the only one. letters.mu is held.
+func (l *letters) mark(next *letter, err error) (first bool) {
+	if next.fenced() {
+		return false
+	}
+	first = len(l.failing) == 0
+	l.failing[next], l.last = err, next
+	return first
 }
 
 // troubled says, once per change of state, that letters are not delivered.
-func (l *letters) troubled(next *letter, err error) {
+func (l *letters) troubled(next *letter, err error, first bool) {
 	if next.fenced() {
 		return
 	}
-	l.mu.Lock()
-	first := len(l.failing) == 0
-	l.failing[next], l.last = err, next
-	l.mu.Unlock()
 	if first {
 		l.log.Warn("dead letters cannot be delivered; commits wait for them",
 			append(epochAttrs(next.state().Epoch), "offset", next.offset(), "step", next.step, "error", err)...)
@@ -257,7 +265,10 @@ func (l *letters) troubled(next *letter, err error) {
 // on trying without a word while no broker answers. It forgets those whose
 // messages are no longer ours.
 func (l *letters) check(now time.Time) {
-	var late *letter
+	var (
+		late  *letter
+		first bool
+	)
 	l.mu.Lock()
 	for next := range l.failing {
 		if next.fenced() {
@@ -278,10 +289,13 @@ func (l *letters) check(now time.Time) {
 			}
 		}
 	}
+	if late != nil {
+		first = l.mark(late, ErrDeadLetterTimeout)
+	}
 	l.mu.Unlock()
 	l.tell() // others may go instead
 	if late != nil {
-		l.troubled(late, ErrDeadLetterTimeout)
+		l.troubled(late, ErrDeadLetterTimeout, first)
 	}
 }
 
