@@ -165,56 +165,73 @@ func TestReturnIfDraining(t *testing.T) {
 	})
 }
 
-// ReturnUnbegun returns what can be returned as a whole, and undoes nothing.
-func TestReturnUnbegun(t *testing.T) {
+// MayReturn is about what can be returned as a whole, and undoes nothing.
+func TestMayReturn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := arroyo.NewRig(step{})
-		r.Watch()
 		e0, e1 := r.Assign(partition0), r.Assign(partition1)
 		a := r.Messages(e0, recordsFrom(0, "a0", "a1", "a2", "a3", "a4", "a5")...)
 		b := r.Messages(e1, recordsFrom(0, "b0")...)
 		type messages = []arroyo.Message[*kgo.Record]
-		ofBoth := arroyo.Join("joined", messages{a[1], b[0]})
-		ofOne := arroyo.Join("joined", messages{a[2], a[3]})
 		child := arroyo.Split(a[4], []string{"x", "y"})[0]
-		ofChild := arroyo.Join("joined", []arroyo.Message[string]{child})
-		only := arroyo.Split(a[5], []string{"x"})[0]
-
-		for _, returned := range []bool{a[0].ReturnUnbegun(), ofOne.ReturnUnbegun(), only.ReturnUnbegun()} {
-			if returned {
-				t.Fatal("something was returned outside of a drain")
+		mayReturn := map[string]func() bool{
+			"one":                   a[0].MayReturn,
+			"of two epochs":         arroyo.Join("", messages{a[1], b[0]}).MayReturn,
+			"of one epoch":          arroyo.Join("", messages{a[2], a[3]}).MayReturn,
+			"one of two children":   child.MayReturn,
+			"joined with its child": arroyo.Join("", []arroyo.Message[string]{child}).MayReturn,
+			"its child's child":     arroyo.Split(child, []int{1})[0].MayReturn,
+			"an only child":         arroyo.Split(a[5], []string{"x"})[0].MayReturn,
+			"without a record":      arroyo.Message[int]{}.MayReturn,
+		}
+		expect := func(when string, want ...string) {
+			t.Helper()
+			for name, may := range mayReturn {
+				if got := may(); got != slices.Contains(want, name) {
+					t.Errorf("%s: %s: %v", when, name, got)
+				}
 			}
 		}
+		expect("no drain")
 		r.Drain(e0)
-		if !a[0].ReturnUnbegun() || !ofOne.ReturnUnbegun() || !only.ReturnUnbegun() {
-			t.Error("a message that drains is not returned")
-		}
-		if ofBoth.ReturnUnbegun() || a[1].Settled() {
-			t.Error("a message of two epochs was returned when one of them drained, or a part of it")
-		}
-		if child.ReturnUnbegun() || ofChild.ReturnUnbegun() {
-			t.Error("one of several children was returned")
-		}
+		expect("the first drains", "one", "of one epoch", "an only child")
 		r.Drain(e1)
-		if !ofBoth.ReturnUnbegun() {
-			t.Error("a message of two epochs was not returned when both drained")
+		expect("both drain", "one", "of one epoch", "an only child", "of two epochs")
+		r.Abandon()
+		<-r.Done()
+	})
+}
+
+// Offsets are those of the message's records of an epoch.
+func TestOffsets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := arroyo.NewRig(step{})
+		e0, e1 := r.Assign(partition0), r.Assign(partition1)
+		a := r.Messages(e0, recordsFrom(10, make([]string, 100)...)...)
+		b := r.Messages(e1, recordsFrom(7, "b0")...)
+		joined := arroyo.Join("", []arroyo.Message[*kgo.Record]{a[90], b[0], a[3], a[20]})
+		for _, tt := range []struct {
+			name        string
+			offsets     func(arroyo.Epoch) (int64, int64, bool)
+			of          arroyo.Epoch
+			first, last int64
+			ok          bool
+		}{
+			{"one", a[5].Offsets, e0, 15, 15, true},
+			{"joined", joined.Offsets, e0, 13, 100, true},
+			{"joined, the other", joined.Offsets, e1, 7, 7, true},
+			{"child", arroyo.Split(joined, []int{1, 2})[1].Offsets, e0, 13, 100, true},
+			{"other epoch", a[5].Offsets, e1, 0, 0, false},
+			{"joined, other epoch", arroyo.Join("", a[:2]).Offsets, e1, 0, 0, false},
+			{"none", arroyo.Message[int]{}.Offsets, e0, 0, 0, false},
+		} {
+			first, last, ok := tt.offsets(tt.of)
+			if ok != tt.ok || ok && (first != tt.first || last != tt.last) {
+				t.Errorf("%s: %d to %d (%v), want %d to %d (%v)", tt.name, first, last, ok, tt.first, tt.last, tt.ok)
+			}
 		}
-		a[4].Ack()
-		if (arroyo.Message[int]{}).ReturnUnbegun() {
-			t.Error("a message without a record cannot be returned")
-		}
-		var got []string
-		for _, v := range r.Verdicts() {
-			got = append(got, fmt.Sprintf("%s %s", v.Record.Value, v.Kind))
-		}
-		slices.Sort(got)
-		want := []string{"a0 returned", "a1 returned", "a2 returned", "a3 returned", "a4 acked", "a5 returned", "b0 returned"}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("verdicts (-want +got):\n%s", diff)
-		}
-		if err := r.Finish(); err != nil {
-			t.Fatal(err)
-		}
+		r.Abandon()
+		<-r.Done()
 	})
 }
 

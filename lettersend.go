@@ -230,28 +230,20 @@ func (l *letters) fail(next *letter, attempt int, err error) {
 	l.pace.failed(next, now)
 	next.again = now.Add(min(minLetterPause<<min(next.alone, 10), maxLetterPause))
 	heap.Push(&l.retry, next)
-	first := l.mark(next, err)
 	l.mu.Unlock()
 	l.tell()
-	l.troubled(next, err, first)
-}
-
-// mark notes that a letter is not delivered at first. It reports whether it is
-// the only one. letters.mu is held.
-func (l *letters) mark(next *letter, err error) (first bool) {
-	if next.fenced() {
-		return false
-	}
-	first = len(l.failing) == 0
-	l.failing[next], l.last = err, next
-	return first
+	l.troubled(next, err)
 }
 
 // troubled says, once per change of state, that letters are not delivered.
-func (l *letters) troubled(next *letter, err error, first bool) {
+func (l *letters) troubled(next *letter, err error) {
 	if next.fenced() {
 		return
 	}
+	l.mu.Lock()
+	first := len(l.failing) == 0
+	l.failing[next], l.last = err, next
+	l.mu.Unlock()
 	if first {
 		l.log.Warn("dead letters cannot be delivered; commits wait for them",
 			append(epochAttrs(next.state().Epoch), "offset", next.offset(), "step", next.step, "error", err)...)
@@ -265,10 +257,7 @@ func (l *letters) troubled(next *letter, err error, first bool) {
 // on trying without a word while no broker answers. It forgets those whose
 // messages are no longer ours.
 func (l *letters) check(now time.Time) {
-	var (
-		late  *letter
-		first bool
-	)
+	var late *letter
 	l.mu.Lock()
 	for next := range l.failing {
 		if next.fenced() {
@@ -289,13 +278,10 @@ func (l *letters) check(now time.Time) {
 			}
 		}
 	}
-	if late != nil {
-		first = l.mark(late, ErrDeadLetterTimeout)
-	}
 	l.mu.Unlock()
 	l.tell() // others may go instead
 	if late != nil {
-		l.troubled(late, ErrDeadLetterTimeout, first)
+		l.troubled(late, ErrDeadLetterTimeout)
 	}
 }
 

@@ -23,7 +23,7 @@ type pool[In, Out any] struct {
 	drains  <-chan struct{} // see wait
 
 	lines   map[arroyo.Epoch]*line[In, Out]
-	reaches map[arroyo.Epoch]*reach[In]
+	reaches map[arroyo.Epoch]*reach
 	touched []*line[In, Out] // have something new at their head, perhaps
 	flushes []*poolFlush[In, Out]
 	due     []func() error // passes flushes on
@@ -45,13 +45,14 @@ func newPool[In, Out any](kind string, n int, task func(context.Context, arroyo.
 		next:   next,
 		lines:  make(map[arroyo.Epoch]*line[In, Out]),
 
-		reaches: make(map[arroyo.Epoch]*reach[In]),
+		reaches: make(map[arroyo.Epoch]*reach),
 	}
 	s.workers.max = n
 	s.workers.cores = runtime.GOMAXPROCS(0)
 	s.workers.size = 1
 	s.workers.source = source
 	s.workers.perform = s.perform
+	s.workers.skip = s.workers.look
 	s.workers.deliver = s.deliver
 	return s
 }
@@ -122,29 +123,28 @@ func (s *pool[In, Out]) join(c *chunk[In, Out], e arroyo.Epoch) {
 			l = new(line[In, Out])
 			l.now = &era[In, Out]{line: l}
 		}
-		l.epoch = e
-		l.reach = s.reachOf(e, c.in[0])
+		l.epoch, l.gaveUp = e, false
+		l.reach = s.reachOf(e, arroyo.With(c.in[0], struct{}{}))
 		s.lines[e] = l
 	}
 	if l.now.pending == 0 {
-		l.now.ctx, l.now.sample = c.ctx, c.in[0]
+		l.now.ctx, l.now.of = c.ctx, arroyo.With(c.in[0], struct{}{})
 	}
 	l.now.pending += len(c.in)
-	c.eras = append(c.eras, l.now)
+	c.join(l.now)
 	if s.ordered {
 		l.push(c)
 	}
 }
 
 // reachOf returns how far the pool has come with an epoch.
-func (s *pool[In, Out]) reachOf(e arroyo.Epoch, sample arroyo.Message[In]) *reach[In] {
-	if r := s.reaches[e]; r != nil {
-		return r
+func (s *pool[In, Out]) reachOf(e arroyo.Epoch, of sample) *reach {
+	r := s.reaches[e]
+	if r == nil {
+		maps.DeleteFunc(s.reaches, func(_ arroyo.Epoch, r *reach) bool { return r.of.Fenced() })
+		r = &reach{begun: -1, of: of}
+		s.reaches[e] = r
 	}
-	maps.DeleteFunc(s.reaches, func(_ arroyo.Epoch, r *reach[In]) bool { return r.sample.Fenced() })
-	r := &reach[In]{sample: sample}
-	r.begun.Store(-1)
-	s.reaches[e] = r
 	return r
 }
 
@@ -197,27 +197,29 @@ func (s *pool[In, Out]) perform(r *run[In, Out]) (err error) {
 		}
 		c, at := r.refs[i].c, r.refs[i].i
 		m = &c.in[at]
-		if m.Fenced() || r.refs[i].undoesNothing() && m.ReturnUnbegun() {
+		if m.Fenced() {
 			continue
 		}
-		r.refs[i].begin()
-		var result Out
+		var value Out
 		if simple {
-			result, err = s.task(c.ctx, *m)
+			value, err = s.task(c.ctx, *m)
 		} else {
-			result, err = try(c.ctx, &s.attempts, *m, s.task)
+			value, err = try(c.ctx, &s.attempts, *m, s.task)
 		}
 		if err != nil {
-			if m.Fenced() {
-				continue
-			}
-			if err := settleFailed(s.step, *m, err); err != nil {
-				return err
+			switch {
+			case m.Fenced():
+			case err == errSettled:
+				c.state[at] = returned
+			default:
+				if err := settleFailed(s.step, *m, err); err != nil {
+					return err
+				}
 			}
 			continue
 		}
-		c.out[at] = arroyo.With(*m, result)
-		c.has[at] = true
+		c.out[at] = arroyo.With(*m, value)
+		c.state[at] = result
 	}
 }
 
@@ -295,14 +297,21 @@ func (s *pool[In, Out]) isFirst(c *chunk[In, Out]) bool {
 }
 
 // handOnHead hands on what of a chunk is done, up to the first message that is
-// not.
+// not. Behind a message that a Retry has returned, results are returned, too:
+// the next owner begins there and makes them again.
 func (s *pool[In, Out]) handOnHead(c *chunk[In, Out]) error {
 	from, n := c.released, 0
 	for ; c.released < len(c.in) && c.arrived[c.released]; c.released++ {
-		if c.has[c.released] {
-			if from+n < c.released {
-				c.out[from+n] = c.out[c.released]
+		switch m := &c.in[c.released]; {
+		case c.state[c.released] == returned:
+			for _, e := range c.eras {
+				e.line.gaveUp = true
 			}
+		case c.state[c.released] == settled:
+		case c.gaveUp() && m.MayReturn():
+			m.Return()
+		default:
+			c.out[from+n] = c.out[c.released]
 			n++
 		}
 	}
@@ -327,7 +336,7 @@ func (s *pool[In, Out]) handOnNow(refs []ref[In, Out]) error {
 	for len(refs) > 0 {
 		c, n := refs[0].c, 0
 		for ; n < len(refs) && refs[n].c == c; n++ {
-			if i := refs[n].i; c.has[i] {
+			if i := refs[n].i; c.state[i] == result {
 				s.out = append(s.out, c.out[i])
 			}
 		}
@@ -376,7 +385,7 @@ func (s *pool[In, Out]) recycle(c *chunk[In, Out]) {
 	for _, e := range c.eras {
 		if l := e.line; l.now.pending == 0 && len(l.before) == 0 && s.lines[l.epoch] == l {
 			delete(s.lines, l.epoch)
-			l.now.ctx, l.now.sample = nil, arroyo.Message[In]{}
+			l.now.ctx, l.now.of = nil, sample{}
 			s.freeLines = append(s.freeLines, l)
 		}
 	}

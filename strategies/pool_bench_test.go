@@ -161,3 +161,47 @@ func cpuTime() time.Duration {
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
+
+// TestPoolBudget fails if a step that works in parallel begins to allocate for
+// each record.
+func TestPoolBudget(t *testing.T) {
+	const most = 0.05 // allocations a record: what remains is for each chunk and run
+	zero := func(context.Context, records) (uint64, error) { return 0, nil }
+	for name, pipeline := range map[string]arroyo.Strategy[*kgo.Record]{
+		"InParallel": strategies.RunTaskInParallel(2, zero, strategies.Noop[uint64]()),
+		"Unordered":  strategies.RunTaskUnordered(2, zero, strategies.Noop[uint64]()),
+		"ByKey":      strategies.RunTaskByKey(2, func(m records) int64 { return m.Payload.Offset % 1000 }, zero, strategies.Noop[uint64]()),
+		"Queue":      strategies.Queue(10_000, strategies.Noop[*kgo.Record]()),
+		"Route": strategies.RouteByKey(strategies.Branches[*kgo.Record]{
+			"key-1":             strategies.RunTask(zero, strategies.Noop[uint64]()),
+			strategies.Fallback: strategies.Noop[*kgo.Record](),
+		}),
+		"RunTask with Retry": strategies.RunTask(zero, strategies.Noop[uint64](), strategies.Retry(strategies.RetryPolicy{})),
+		"ForEach with Retry": strategies.ForEach(func(context.Context, records) error { return nil }, strategies.Retry(strategies.RetryPolicy{})),
+	} {
+		t.Run(name, func(t *testing.T) {
+			rig := arroyo.NewRig(pipeline)
+			e := rig.Assign(arroyo.Partition{Topic: "events"})
+			records := fetched(perFetch)
+			fetch := func() {
+				rig.Feed(e, records...)
+				if err := rig.Settle(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			fetch()
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			for range 10 {
+				fetch()
+			}
+			runtime.ReadMemStats(&after)
+			if err := rig.Finish(); err != nil {
+				t.Fatal(err)
+			}
+			if got := float64(after.Mallocs-before.Mallocs) / float64(10*len(records)); got > most {
+				t.Errorf("%.3f allocations a record, more than %v", got, most)
+			}
+		})
+	}
+}

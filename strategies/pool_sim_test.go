@@ -74,6 +74,7 @@ type poolSim struct {
 type simMessage struct {
 	m        records
 	seq      int
+	begun    bool
 	handedOn bool
 }
 
@@ -147,6 +148,7 @@ func (s *poolSim) task(ctx context.Context, m records) (simResult, error) {
 		s.t.Errorf("%d tasks at once, more than %d", total, s.n)
 	}
 	sm := s.at[e][m.Payload.Offset]
+	sm.begun = true
 	s.mu.Unlock()
 	defer func() {
 		s.mu.Lock()
@@ -248,6 +250,9 @@ func (s *poolSim) expectDrained(i int, e arroyo.Epoch) {
 	for offset, sm := range s.at[e] {
 		if !sm.m.Settled() {
 			s.t.Errorf("%s offset %d is not settled", e, offset)
+		}
+		if w, _ := s.rig.Watermark(e); sm.begun && offset >= w {
+			s.t.Errorf("%s: the next owner begins at %d, though %d was worked on", e, w, offset)
 		}
 	}
 }

@@ -275,6 +275,61 @@ func TestPoolDrain(t *testing.T) {
 	})
 }
 
+// What is not begun is finished all the same if something behind it was: that
+// would be done again otherwise.
+func TestPoolDrainRepeatsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPipe(t, func(next arroyo.Strategy[string]) arroyo.Strategy[*kgo.Record] {
+			return pools["RunTaskByKey"](2, func(ctx context.Context, m records) (string, error) {
+				return value(m), pass(ctx, 10*time.Second)
+			}, next)
+		})
+		a, b := p.assign(0), p.assign(1)
+		p.feed(a, "x=a0", "x=a1", "y=a2", "x=a3")
+		p.feed(b, "x=b0", "z=b1")
+		time.Sleep(5 * time.Second) // a0 and a2 are in progress
+		p.Drain(a, b)
+		if err := p.Settle(); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff([]string{"a0 acked", "a1 acked", "a2 acked", "a3 returned"}, p.verdicts(a)); diff != "" {
+			t.Errorf("verdicts (-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff([]string{"b0 returned", "b1 returned"}, p.verdicts(b)); diff != "" {
+			t.Errorf("verdicts of the other partition (-want +got):\n%s", diff)
+		}
+		p.finish()
+	})
+}
+
+// Results behind a message that a Retry has returned are not handed on: the
+// next owner makes them again.
+func TestPoolRetryInFrontOfResults(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPipe(t, func(next arroyo.Strategy[string]) arroyo.Strategy[*kgo.Record] {
+			return strategies.RunTaskInParallel(5, func(ctx context.Context, m records) (string, error) {
+				if value(m) == "bad" {
+					return "", errDown
+				}
+				return value(m), nil
+			}, next, strategies.Retry(strategies.RetryPolicy{Min: time.Hour, Max: time.Hour}))
+		})
+		a, b := p.assign(0), p.assign(1)
+		p.feed(a, "a0", "bad", "a2", "a3")
+		p.feed(b, "b0")
+		synctest.Wait()
+		p.Drain(a)
+		synctest.Wait()
+		if diff := cmp.Diff([]string{"a0 acked", "bad returned", "a2 returned", "a3 returned"}, p.verdicts(a)); diff != "" {
+			t.Errorf("verdicts (-want +got):\n%s", diff)
+		}
+		p.finish()
+		if got := p.all(); slices.Contains(got, "a2") || slices.Contains(got, "a3") || !slices.Contains(got, "b0") {
+			t.Errorf("handed on %q", got)
+		}
+	})
+}
+
 // At the end of a run, Close waits for the tasks in progress and hands their
 // results on.
 func TestPoolEnd(t *testing.T) {

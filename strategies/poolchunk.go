@@ -2,7 +2,6 @@ package strategies
 
 import (
 	"context"
-	"sync/atomic"
 
 	"github.com/arroyo-go/arroyo"
 )
@@ -12,14 +11,14 @@ import (
 type chunk[In, Out any] struct {
 	ctx   context.Context
 	in    []arroyo.Message[In]
-	first []int64         // offsets of their first records
 	eras  []*era[In, Out] // one, but for a message of several epochs
+	at    []offsets       // of each message; of one of several epochs, in each
 	epoch [1]*era[In, Out]
 
 	// Of the worker that has the message of the same index, until its run is
 	// handed in; then of the lane.
-	out []arroyo.Message[Out]
-	has []bool // whether there is a result
+	out   []arroyo.Message[Out]
+	state []state
 
 	// Of the lane.
 	arrived  []bool // of an ordered pool: whether the worker is done with it
@@ -30,6 +29,18 @@ type chunk[In, Out any] struct {
 	links  []ref[In, Out]
 	actors []*actor[In, Out]
 }
+
+// state is what a worker made of a message.
+type state uint8
+
+const (
+	settled  state = iota // or fenced: there is nothing to hand on
+	result                // there is
+	returned              // by a Retry in a drain
+)
+
+// offsets are the lowest and the highest of a message's records.
+type offsets struct{ first, last int64 }
 
 // ref is a message of a chunk.
 type ref[In, Out any] struct {
@@ -44,23 +55,27 @@ func (c *chunk[In, Out]) reset(ctx context.Context, msgs []arroyo.Message[In]) {
 	n := len(msgs)
 	if cap(c.in) < n {
 		c.in = make([]arroyo.Message[In], n)
-		c.first = make([]int64, n)
 		c.out = make([]arroyo.Message[Out], n)
-		flags := make([]bool, 2*n)
-		c.has, c.arrived = flags[:n:n], flags[n:]
+		c.state = make([]state, n)
+		c.arrived = make([]bool, n)
 	}
 	c.ctx = ctx
-	c.in, c.out, c.has, c.arrived, c.first = c.in[:n], c.out[:n], c.has[:n], c.arrived[:n], c.first[:n]
+	c.in, c.out, c.state, c.arrived = c.in[:n], c.out[:n], c.state[:n], c.arrived[:n]
+	c.at = c.at[:0]
 	copy(c.in, msgs)
-	for i := range c.in {
-		c.first[i] = -1
-		if r := c.in[i].Record(); r != nil {
-			c.first[i] = r.Offset
-		}
-	}
-	clear(c.has)
+	clear(c.state)
 	clear(c.arrived)
 	c.released, c.left = 0, n
+}
+
+// gaveUp reports whether a message in front of the chunk's was returned.
+func (c *chunk[In, Out]) gaveUp() bool {
+	for _, e := range c.eras {
+		if e.line.gaveUp {
+			return true
+		}
+	}
+	return false
 }
 
 // forget lets go of what the messages keep alive.
@@ -73,58 +88,84 @@ func (c *chunk[In, Out]) forget() {
 	c.eras = nil
 }
 
-// begin notes that a worker begins with the message.
-func (r ref[In, Out]) begin() {
-	at := r.c.first[r.i]
-	for _, e := range r.c.eras {
-		e.line.reach.raise(at)
+// join makes the chunk one of an epoch.
+func (c *chunk[In, Out]) join(e *era[In, Out]) {
+	c.eras = append(c.eras, e)
+	for i := range c.in {
+		first, last, _ := c.in[i].Offsets(e.line.epoch)
+		c.at = append(c.at, offsets{first, last})
 	}
 }
 
-// undoesNothing reports whether no message behind this one was begun, of those
-// that have been in the pool: if one was, and this one is left to the next owner,
-// that one is done again.
-func (r ref[In, Out]) undoesNothing() bool {
-	for _, e := range r.c.eras {
-		if r.c.first[r.i] <= e.line.reach.begun.Load() {
+// begin notes that a worker has the message.
+func (r ref[In, Out]) begin() {
+	if len(r.c.eras) == 1 {
+		reach := r.c.eras[0].line.reach
+		reach.begun = max(reach.begun, r.c.at[r.i].last)
+		return
+	}
+	for i, e := range r.c.eras { // the chunk is this message
+		e.line.reach.begun = max(e.line.reach.begun, r.c.at[i].last)
+	}
+}
+
+// isBehindAll reports whether no message behind this one was begun, of those that
+// have been in the pool.
+func (r ref[In, Out]) isBehindAll() bool {
+	if len(r.c.eras) == 1 {
+		return r.c.at[r.i].first > r.c.eras[0].line.reach.begun
+	}
+	for i, e := range r.c.eras {
+		if r.c.at[i].first <= e.line.reach.begun {
 			return false
 		}
 	}
 	return true
 }
 
-// reach is how far a pool has come with an epoch: the highest offset that was
-// begun.
-type reach[In any] struct {
-	begun  atomic.Int64
-	sample arroyo.Message[In]
+// skip reports whether there is nothing to be done for the message: its epoch is
+// over, or it is of a drain and is returned. That it is only if no message
+// behind it was begun, which would be done again then.
+func (r ref[In, Out]) skip() bool {
+	m := r.message()
+	switch {
+	case m.Fenced():
+		return true
+	case m.MayReturn() && r.isBehindAll():
+		m.Return()
+		return true
+	}
+	return false
 }
 
-func (r *reach[In]) raise(at int64) {
-	for {
-		was := r.begun.Load()
-		if at <= was || r.begun.CompareAndSwap(was, at) {
-			return
-		}
-	}
+// reach is how far a pool has come with an epoch: the highest offset that a
+// worker has taken. The workers' mutex is held.
+type reach struct {
+	begun int64
+	of    sample
 }
+
+// sample is some message of an epoch, without its payload. It tells whether the
+// epoch is over.
+type sample = arroyo.Message[struct{}]
 
 // line is the way of one epoch's messages through a pool.
 type line[In, Out any] struct {
 	epoch   arroyo.Epoch
-	reach   *reach[In]
+	reach   *reach
 	now     *era[In, Out]     // of what is submitted next
 	before  []*era[In, Out]   // earlier ones with something pending
 	chunks  []*chunk[In, Out] // of an ordered pool
 	first   int               // of chunks
 	touched bool              // see pool.touched
+	gaveUp  bool              // what is behind is not handed on: see pool.handOnHead
 }
 
 // era is the messages of a line between two flushes.
 type era[In, Out any] struct {
 	line    *line[In, Out]
 	ctx     context.Context
-	sample  arroyo.Message[In]
+	of      sample
 	pending int // messages that are not handed on or skipped
 	flushes []*poolFlush[In, Out]
 	skipped bool // no flush waits for it, since it is fenced

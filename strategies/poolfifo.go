@@ -7,8 +7,8 @@ type source[In, Out any] interface {
 	// ready returns how much could be begun at the same time.
 	ready() int
 	// take appends up to k messages for one worker, who works on them one
-	// after the other.
-	take(k int, refs []ref[In, Out]) []ref[In, Out]
+	// after the other. It asks about each one whether it is to be skipped.
+	take(k int, refs []ref[In, Out], skip func(ref[In, Out]) bool) []ref[In, Out]
 	// putBack takes those from refs[from] on back, which were not begun.
 	putBack(refs []ref[In, Out], from int)
 	// finish is told that a worker is done with refs[from:to], and is at what
@@ -39,32 +39,35 @@ func (q *fifo[In, Out]) push(c *chunk[In, Out]) {
 
 func (q *fifo[In, Out]) ready() int { return q.n }
 
-func (q *fifo[In, Out]) take(k int, refs []ref[In, Out]) []ref[In, Out] {
-	k = min(k, q.n)
-	q.n -= k
-	if n := min(k, len(q.back)); n > 0 {
-		refs = append(refs, q.back[:n]...)
-		q.back = append(q.back[:0], q.back[n:]...)
-		k -= n
-	}
-	for k > 0 {
-		p := &q.parts[q.first]
-		to := min(p.to, p.from+int32(k))
-		k -= int(to - p.from)
-		for ; p.from < to; p.from++ {
-			refs = append(refs, ref[In, Out]{p.c, p.from})
+func (q *fifo[In, Out]) take(k int, refs []ref[In, Out], skip func(ref[In, Out]) bool) []ref[In, Out] {
+	for len(refs) < k && q.n > 0 {
+		if r := q.shift(); !skip(r) {
+			refs = append(refs, r)
 		}
-		if p.from == p.to {
-			q.parts[q.first] = part[In, Out]{}
-			q.first++
-		}
-	}
-	if q.first > len(q.parts)/2 {
-		n := copy(q.parts, q.parts[q.first:])
-		clear(q.parts[n:])
-		q.parts, q.first = q.parts[:n], 0
 	}
 	return refs
+}
+
+func (q *fifo[In, Out]) shift() ref[In, Out] {
+	q.n--
+	if len(q.back) > 0 {
+		r := q.back[0]
+		if q.back = q.back[1:]; len(q.back) == 0 {
+			q.back = nil
+		}
+		return r
+	}
+	p := &q.parts[q.first]
+	r := ref[In, Out]{p.c, p.from}
+	if p.from++; p.from == p.to {
+		q.parts[q.first] = part[In, Out]{}
+		if q.first++; q.first > len(q.parts)/2 {
+			n := copy(q.parts, q.parts[q.first:])
+			clear(q.parts[n:])
+			q.parts, q.first = q.parts[:n], 0
+		}
+	}
+	return r
 }
 
 func (q *fifo[In, Out]) putBack(refs []ref[In, Out], from int) {
@@ -76,8 +79,8 @@ func (q *fifo[In, Out]) finish([]ref[In, Out], int, int) {}
 
 func (q *fifo[In, Out]) remove(f func(ref[In, Out]) bool, removed []ref[In, Out]) []ref[In, Out] {
 	kept := make([]ref[In, Out], 0, q.n)
-	for _, r := range q.take(q.n, nil) {
-		if f(r) {
+	for q.n > 0 {
+		if r := q.shift(); f(r) {
 			removed = append(removed, r)
 		} else {
 			kept = append(kept, r)

@@ -31,10 +31,7 @@ func (s *pool[In, Out]) Flush(ctx context.Context) error {
 // returnDraining returns what no worker has begun of epochs that are being
 // drained.
 func (s *pool[In, Out]) returnDraining() error {
-	return s.arrived(s.workers.remove(func(r ref[In, Out]) bool {
-		m := r.message()
-		return m.Fenced() || r.undoesNothing() && m.ReturnUnbegun()
-	}))
+	return s.arrived(s.workers.remove(ref[In, Out].skip))
 }
 
 // barrier makes a flush wait for everything that was submitted of these epochs.
@@ -49,7 +46,7 @@ func (s *pool[In, Out]) barrier(f *poolFlush[In, Out], of func(arroyo.Epoch) boo
 			l.now = &era[In, Out]{line: l}
 		}
 		for _, e := range l.before {
-			if !e.skipped && !e.sample.Fenced() {
+			if !e.skipped && !e.of.Fenced() {
 				e.flushes = append(e.flushes, f)
 				f.eras = append(f.eras, e)
 			}
@@ -94,7 +91,7 @@ func (s *pool[In, Out]) skipFenced() {
 	}
 	for _, f := range slices.Clone(s.flushes) {
 		for _, e := range f.eras {
-			if e.pending > 0 && !e.skipped && e.sample.Fenced() {
+			if e.pending > 0 && !e.skipped && e.of.Fenced() {
 				e.skipped = true
 				s.eraOver(e)
 			}

@@ -74,15 +74,17 @@ func (s *actors[In, Out]) offer(a *actor[In, Out]) {
 
 func (s *actors[In, Out]) ready() int { return len(s.queue) - s.first }
 
-func (s *actors[In, Out]) take(k int, refs []ref[In, Out]) []ref[In, Out] {
+func (s *actors[In, Out]) take(k int, refs []ref[In, Out], skip func(ref[In, Out]) bool) []ref[In, Out] {
 	for k > len(refs) && s.first < len(s.queue) {
 		a := s.queue[s.first]
 		s.queue[s.first] = nil
 		s.first++
-		a.queued = false
-		a.busy = a.n > 0 // its messages may have been removed
+		a.queued = false // its messages may have been removed
 		for a.n > 0 && k > len(refs) {
-			refs = append(refs, a.shift())
+			if r := a.shift(); !skip(r) {
+				refs = append(refs, r)
+				a.busy = true
+			}
 		}
 	}
 	if s.first > len(s.queue)/2 {

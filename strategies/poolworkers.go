@@ -31,8 +31,10 @@ type workers[In, Out any] struct {
 	active  []*run[In, Out]
 	free    []*run[In, Out]
 	done    []*run[In, Out] // for the lane
-	told    bool            // that it has to look at them
-	waiting bool            // the lane, for ready
+	skipped []ref[In, Out]  // of the run that is being made
+	skip    func(ref[In, Out]) bool
+	told    bool // that it has to look at them
+	waiting bool // the lane, for ready
 
 	watchdog *time.Timer
 	armed    bool
@@ -178,7 +180,11 @@ func (w *workers[In, Out]) take(now time.Time) *run[In, Out] {
 	r := w.newRun()
 	// Not more than a fair share, unless that is not worth the effort.
 	share := max(ready/min(w.max, w.cores), 8)
-	r.refs = w.source.take(min(w.size, share), r.refs[:0])
+	r.refs = w.source.take(min(w.size, share), r.refs[:0], w.skip)
+	if len(w.skipped) > 0 {
+		w.handIn(w.skipped)
+		w.skipped = w.skipped[:0]
+	}
 	if len(r.refs) == 0 {
 		w.free = append(w.free, r)
 		return nil
@@ -194,6 +200,17 @@ func (w *workers[In, Out]) take(now time.Time) *run[In, Out] {
 		w.signal()
 	}
 	return r
+}
+
+// look is what the source asks of a message that it gives to a worker. The mutex
+// is held.
+func (w *workers[In, Out]) look(r ref[In, Out]) (skip bool) {
+	if r.skip() {
+		w.skipped = append(w.skipped, r)
+		return true
+	}
+	r.begin()
+	return false
 }
 
 func (w *workers[In, Out]) newRun() *run[In, Out] {
@@ -311,12 +328,18 @@ func (w *workers[In, Out]) split(r *run[In, Out]) {
 	if at <= r.from || at >= r.end {
 		return
 	}
-	h := w.newRun()
-	h.refs = append(h.refs[:0], r.refs[r.from:at]...)
-	h.from, h.end = 0, len(h.refs)
+	w.handIn(r.refs[r.from:at])
 	w.source.finish(r.refs[:r.end], r.from, at)
-	w.done = append(w.done, h)
 	r.from = at
+}
+
+// handIn gives the lane messages that are no longer part of a run. The mutex is
+// held.
+func (w *workers[In, Out]) handIn(refs []ref[In, Out]) {
+	r := w.newRun()
+	r.refs = append(r.refs[:0], refs...)
+	r.from, r.end = 0, len(r.refs)
+	w.done = append(w.done, r)
 }
 
 // arm sets the watchdog: a message that takes long is not to hold up those that
