@@ -104,6 +104,9 @@ func (c *collector[T]) flush(ctx context.Context) error {
 // handOn emits what is there. Members of epochs that are over are taken out
 // first: others may be working on them already.
 func (c *collector[T]) handOn(ctx context.Context, why reason) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx) // the lane is abandoned
+	}
 	members := arroyo.Unfenced(c.members)
 	c.last = len(c.members)
 	c.drop()

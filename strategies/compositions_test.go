@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kgo"
+
 	"github.com/arroyo-go/arroyo"
 	"github.com/arroyo-go/arroyo/strategies"
 	"github.com/arroyo-go/arroyo/strategies/strategytest"
@@ -21,11 +23,23 @@ type piece struct {
 	mixes bool // messages of several partitions into one
 	folds bool // and cannot take one out again
 	async bool // has room for many, each of which may stand for several
+	order orders
 }
+
+// orders is what order messages come out in.
+type orders int
+
+const (
+	ordered orders = iota
+	orderedPerKey
+	unordered
+)
 
 // composition is pieces one behind the other.
 type composition struct {
 	pieces []piece
+	mixes  bool
+	order  orders
 	rng    *rand.Rand
 	dir    string
 }
@@ -36,6 +50,20 @@ func (c *composition) wait() time.Duration {
 
 func pieces() []piece {
 	return append(asyncPieces(), []piece{
+		{name: "by key", async: true, order: orderedPerKey, build: func(c *composition, next arroyo.Strategy[int]) arroyo.Strategy[int] {
+			// Not one that the suite holds up: a key is one of all partitions.
+			return strategies.RunTaskByKey(2+c.rng.IntN(20), strategies.RecordKey, sleepySquare, next)
+		}},
+		{name: "unordered", async: true, order: unordered, build: func(c *composition, next arroyo.Strategy[int]) arroyo.Strategy[int] {
+			return strategies.RunTaskUnordered(2+c.rng.IntN(20), c.slow(), next)
+		}},
+		{name: "slow parallel", async: true, build: func(c *composition, next arroyo.Strategy[int]) arroyo.Strategy[int] {
+			return strategies.RunTaskInParallel(2+c.rng.IntN(20), c.slow(), next)
+		}},
+		{name: "route", build: func(_ *composition, next arroyo.Strategy[int]) arroyo.Strategy[int] {
+			return strategies.Route(func(m arroyo.Message[int]) string { return []string{"on", "end", "on", "nowhere"}[m.Payload&3] },
+				strategies.Branches[int]{"on": next, "end": strategies.Noop[int]()})
+		}},
 		{name: "task", build: func(_ *composition, next arroyo.Strategy[int]) arroyo.Strategy[int] {
 			return strategies.RunTask(square, next)
 		}},
@@ -51,7 +79,7 @@ func pieces() []piece {
 		}},
 		{name: "batch by size", mixes: true, build: func(c *composition, next arroyo.Strategy[int]) arroyo.Strategy[int] {
 			return strategies.Batch(1+c.rng.IntN(30), c.wait(), strategies.Unbatch(next),
-				strategies.MaxSize(1+c.rng.IntN(200), func(m arroyo.Message[int]) int { return m.Payload % 100 }))
+				strategies.MaxSize(1+c.rng.IntN(200), func(m arroyo.Message[int]) int { return m.Payload & 127 }))
 		}},
 		{name: "task of a batch", mixes: true, build: func(c *composition, next arroyo.Strategy[int]) arroyo.Strategy[int] {
 			return strategies.Batch(1+c.rng.IntN(30), c.wait(), strategies.RunTask(
@@ -79,9 +107,24 @@ func compose(seed uint64, dir string) *composition {
 	c := &composition{rng: rand.New(rand.NewPCG(seed, 0)), dir: dir}
 	all := pieces()
 	for range 2 + c.rng.IntN(4) {
-		c.pieces = append(c.pieces, all[c.rng.IntN(len(all))])
+		p := all[c.rng.IntN(len(all))]
+		c.pieces = append(c.pieces, p)
+		if p.order == orderedPerKey && c.mixes {
+			p.order = unordered // a key is that of the first of several
+		}
+		c.order = max(c.order, p.order)
+		c.mixes = c.mixes || p.mixes
 	}
 	return c
+}
+
+// slow returns a task that is as slow as the suite wants it; that cannot be if
+// a message may stand for several partitions.
+func (c *composition) slow() func(context.Context, arroyo.Message[int]) (int, error) {
+	if c.mixes {
+		return sleepySquare
+	}
+	return slowSquare
 }
 
 // build makes the same steps each time.
@@ -105,6 +148,12 @@ func (c *composition) options() []strategytest.Option {
 			opts = append(opts, strategytest.Folds())
 		}
 	}
+	switch c.order {
+	case orderedPerKey:
+		opts = append(opts, strategytest.PerKey(func(i int) string { return fmt.Sprintf("k%d", i%5) }))
+	case unordered:
+		opts = append(opts, strategytest.Unordered())
+	}
 	return opts
 }
 
@@ -116,11 +165,25 @@ func (c *composition) String() string {
 	return strings.Join(names, ", ")
 }
 
+// ofIntervals puts an Interval, which needs records, in front of a composition.
+func ofIntervals(build func(arroyo.Strategy[int]) arroyo.Strategy[int]) func(arroyo.Strategy[int]) arroyo.Strategy[*kgo.Record] {
+	begin := func(_ context.Context, m arroyo.Message[strategies.Span]) (int, error) {
+		return int(m.Payload.First), nil
+	}
+	return func(next arroyo.Strategy[int]) arroyo.Strategy[*kgo.Record] {
+		return strategies.Interval(2*time.Second, strategies.RunTask(begin, build(next)))
+	}
+}
+
 // Two hundred random compositions of the steps keep the contract.
 func TestConformanceOfCompositions(t *testing.T) {
 	for seed := range uint64(200) {
 		c := compose(seed, t.TempDir())
 		t.Run(fmt.Sprintf("%d %v", seed, c), func(t *testing.T) {
+			if seed%5 == 0 {
+				strategytest.Conformance(t, ofIntervals(c.build(seed)), record, append(c.options(), strategytest.Keeps(1))...)
+				return
+			}
 			strategytest.Conformance(t, c.build(seed), number, c.options()...)
 		})
 	}

@@ -85,6 +85,9 @@ func (s *fold[In, Out]) take(ctx context.Context, msgs []arroyo.Message[In]) (n 
 // handOn hands on what was made of the members, unless all of them are fenced.
 // Those that are cannot be taken out of it any more.
 func (s *fold[In, Out]) handOn(ctx context.Context, why reason) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx) // the lane is abandoned
+	}
 	members := s.members
 	s.members = s.members[:0]
 	s.stopTimer()

@@ -129,6 +129,14 @@ var allBroken = []broken{
 			return h.next.Close(ctx)
 		}
 	}), "abandoned", "the context had ended, and there was a Submit"},
+	{"hands on at its end under a context of its own", held(func(h *holding) {
+		h.closes = func(h *holding, ctx context.Context) error {
+			if err := h.handOn(context.WithoutCancel(ctx), func(arroyo.Epoch) bool { return true }); err != nil {
+				return err
+			}
+			return h.next.Close(ctx)
+		}
+	}), "abandoned", "the context had ended, and there was a Submit"},
 	{"acks what it abandons", held(func(h *holding) {
 		h.closes = func(h *holding, ctx context.Context) error {
 			arroyo.AckAll(h.held)

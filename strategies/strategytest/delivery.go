@@ -124,6 +124,7 @@ func (tr *trial[In, Out]) takesIn(epochs []arroyo.Epoch, taken func() int64) boo
 		if !waitFor(time.Minute, func() bool { return taken() > before }) {
 			return false
 		}
+		time.Sleep(10 * time.Second) // what it is at work on may come to the next step
 	}
 	return true
 }

@@ -34,8 +34,9 @@ type call struct {
 	what    method
 	records []*kgo.Record
 	of      func(arroyo.Epoch) bool // of a Flush
-	ended   bool                    // whether its context had ended
-	fenced  bool                    // whether a message was fenced, or a part of it
+	ctx     context.Context
+	ended   bool // whether that had ended
+	fenced  bool // whether a message was fenced, or a part of it
 }
 
 type method string
@@ -48,7 +49,7 @@ const (
 
 func (s *sink[Out]) Submit(ctx context.Context, msgs []arroyo.Message[Out]) error {
 	defer s.enter(submit)()
-	c := call{what: submit, ended: ctx.Err() != nil, records: recordsOf(msgs)}
+	c := call{what: submit, ctx: ctx, ended: ctx.Err() != nil, records: recordsOf(msgs)}
 	for _, m := range msgs {
 		handedOn(s.ledger, m)
 		c.fenced = c.fenced || s.anyFenced(m)
@@ -74,7 +75,7 @@ func (s *sink[Out]) Submit(ctx context.Context, msgs []arroyo.Message[Out]) erro
 func (s *sink[Out]) Flush(ctx context.Context) error {
 	defer s.enter(flush)()
 	s.lane(ctx)
-	return s.called(ctx, call{what: flush, ended: ctx.Err() != nil, of: arroyo.FlushOf(ctx)})
+	return s.called(ctx, call{what: flush, ctx: ctx, ended: ctx.Err() != nil, of: arroyo.FlushOf(ctx)})
 }
 
 func (s *sink[Out]) Close(ctx context.Context) error {
@@ -84,7 +85,7 @@ func (s *sink[Out]) Close(ctx context.Context) error {
 		s.closed++
 		s.mu.Unlock()
 	}()
-	return s.called(ctx, call{what: closes, ended: ctx.Err() != nil})
+	return s.called(ctx, call{what: closes, ctx: ctx, ended: ctx.Err() != nil})
 }
 
 // enter looks after the promise that there is one call at a time, and none
