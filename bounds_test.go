@@ -72,31 +72,67 @@ func TestI10DownstreamRefusesForTenMinutes(t *testing.T) {
 	})
 }
 
-// Steps that hold back more than may be in flight are flushed, and counted.
+// untilFull is a window that ends once it has so many messages.
+type untilFull struct{ left int }
+
+func (w *untilFull) Add(context.Context, arroyo.Message[*kgo.Record]) error { w.left--; return nil }
+func (w *untilFull) Ready() bool                                            { return w.left <= 0 }
+func (w *untilFull) Result() (int, bool)                                    { return 0, true }
+
+// Steps that hold back more than may be in flight are flushed, and counted: a
+// batch, a reduction, a window of the user's own, an interval.
 func TestFlushAtTheBound(t *testing.T) {
-	inEveryMode(t, func(t *testing.T, opts []kgo.Opt, start starter) {
-		broker := memkafka.New(t, memkafka.Topic(topic, 1))
-		var batches atomic.Int64
-		m := start(t, broker, func() arroyo.Strategy[*kgo.Record] {
-			return strategies.ForEachBatch(10_000, time.Hour, func(_ context.Context, rows []arroyo.Message[*kgo.Record]) error {
+	for _, tt := range []struct {
+		name string
+		step func(batches *atomic.Int64) arroyo.Strategy[*kgo.Record]
+	}{
+		{"batch", func(batches *atomic.Int64) arroyo.Strategy[*kgo.Record] {
+			return strategies.ForEachBatch(10_000, time.Hour, func(context.Context, []arroyo.Message[*kgo.Record]) error {
 				batches.Add(1)
 				return nil
 			})
-		}, append(opts, kgo.FetchMaxPartitionBytes(3000)), arroyo.MaxInFlight(5000))
-		broker.WaitStable(group, 1)
-		began := time.Now()
-		for range 100 {
-			produce(broker, 200)
-		}
-		broker.WaitCommitted(group, topic, 15_000)
-		if took := time.Since(began); took > 10*time.Second {
-			t.Errorf("it took %v", took)
-		}
-		if s := m.Status(); s.BoundFlushes < 3 || s.BoundFlushes != batches.Load() {
-			t.Errorf("%d flushes at the bound, %d batches; want as many, at least 3", s.BoundFlushes, batches.Load())
-		}
-		m.shutDown(t)
-	})
+		}},
+		{"reduction", func(batches *atomic.Int64) arroyo.Strategy[*kgo.Record] {
+			return strategies.Reduce(10_000, time.Hour, func() int { return 0 }, func(sum int, m arroyo.Message[*kgo.Record]) (int, error) {
+				return sum + len(m.Payload.Value), nil
+			}, strategies.ForEach(counts[int](batches)))
+		}},
+		{"window", func(batches *atomic.Int64) arroyo.Strategy[*kgo.Record] {
+			return strategies.Accumulate(time.Hour, func() *untilFull { return &untilFull{10_000} }, strategies.ForEach(counts[int](batches)))
+		}},
+		{"interval", func(batches *atomic.Int64) arroyo.Strategy[*kgo.Record] {
+			return strategies.Interval(time.Hour, strategies.ForEach(counts[strategies.Span](batches)))
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inEveryMode(t, func(t *testing.T, opts []kgo.Opt, start starter) {
+				broker := memkafka.New(t, memkafka.Topic(topic, 1))
+				var batches atomic.Int64
+				m := start(t, broker, func() arroyo.Strategy[*kgo.Record] { return tt.step(&batches) },
+					append(opts, kgo.FetchMaxPartitionBytes(3000)), arroyo.MaxInFlight(5000))
+				broker.WaitStable(group, 1)
+				began := time.Now()
+				for range 100 {
+					produce(broker, 200)
+				}
+				broker.WaitCommitted(group, topic, 14_000)
+				if took := time.Since(began); took > 10*time.Second {
+					t.Errorf("it took %v", took)
+				}
+				if s := m.Status(); s.BoundFlushes < 3 || s.BoundFlushes != batches.Load() {
+					t.Errorf("%d flushes at the bound, %d batches; want as many, at least 3", s.BoundFlushes, batches.Load())
+				}
+				m.shutDown(t)
+			})
+		})
+	}
+}
+
+func counts[T any](n *atomic.Int64) func(context.Context, arroyo.Message[T]) error {
+	return func(context.Context, arroyo.Message[T]) error {
+		n.Add(1)
+		return nil
+	}
 }
 
 // A revoke that comes while the lane is full and blocked is seen at once.

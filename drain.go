@@ -46,7 +46,7 @@ func (r *run) revoked(ev *Revoked) {
 	}
 	for _, s := range ev.states {
 		if p := r.progress[s.Epoch]; p != nil {
-			delete(r.full, p)
+			r.full.forget(p)
 			p.beginDrain()
 			d.epochs = append(d.epochs, p)
 		}

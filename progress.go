@@ -50,6 +50,8 @@ type progress struct {
 
 	undelivered atomic.Int64 // rejected records whose dead letters are not delivered
 
+	listens    atomic.Bool   // whether the run loop looks at it when something is settled
+	listed     atomic.Bool   // whether it is about to
 	draining   atomic.Bool   // whether messages may be returned
 	drains     chan struct{} // closed when draining begins
 	exceptions sync.Mutex    // see span.except
@@ -63,7 +65,8 @@ type tracker struct {
 	commitAt atomic.Int64 // of settled: when a commit is due; 0: never
 	spanSize int          // how many records to put into a span, at most
 	watched  atomic.Bool  // whether the run loop waits for any span to settle
-	wake     func()       // wakes the run loop; never blocks
+	again    again
+	wake     func() // wakes the run loop; never blocks
 	rejected func(s *span, index int, err error)
 	misused  func(error) // a step broke the rules of verdicts
 	told     func(*span) // of each span that is settled; nil but in a Rig
@@ -278,6 +281,9 @@ func (p *progress) spanSettled(s *span) {
 	due := p.run.commitAt.Load()
 	if p.lane.watched.Load() || p.run.watched.Load() || due > 0 && settled >= due {
 		p.run.wake()
+	}
+	if p.listens.Load() {
+		p.lookAgain()
 	}
 }
 

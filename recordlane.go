@@ -17,6 +17,7 @@ type recordLane struct {
 	build   func() (Strategy[*kgo.Record], error) // called on the goroutine
 	first   Strategy[*kgo.Record]
 	watched *atomic.Bool
+	owner   atomic.Pointer[progress] // of a lane that serves one epoch
 	events  laneEvents
 	workers goroutines
 	done    chan struct{} // closed when the goroutine and its helpers have ended
@@ -285,6 +286,9 @@ func (l *recordLane) next() job {
 	l.idle = true
 	if l.watched.Load() {
 		l.events.wake()
+	}
+	if p := l.owner.Load(); p != nil && p.listens.Load() {
+		p.lookAgain()
 	}
 	return job{kind: jobWait}
 }

@@ -35,11 +35,8 @@ type run struct {
 	judged   map[*progress]bool // those with letters that wait to be judged
 	letterAt time.Time          // when to look at letters again
 
-	patience     patience
-	full         map[*progress]bool
-	over         bool      // whether the total bound is met
-	roomAt       time.Time // when to look at those that are full again
-	flushed      bool      // whether the shared lane was flushed because it is full
+	full         full
+	flushed      bool // whether the shared lane was flushed because it is full
 	boundFlushes int64
 
 	ctx      context.Context // of commits
@@ -84,7 +81,7 @@ func newRun(p *Processor) *run {
 		old:       make(map[Partition]*recordLane),
 		waits:     make(map[Partition]*waitsForLane),
 		judged:    make(map[*progress]bool),
-		full:      make(map[*progress]bool),
+		full:      newFull(),
 		stepsLeft: make(map[string]*StepStatus),
 	}
 	r.consumer.markersStay = true
@@ -256,6 +253,9 @@ func (r *run) assigned(ev *Assigned) {
 			p.judge = newJudge(policy)
 		}
 		r.progress[s.Epoch] = p
+		if r.shared == nil {
+			lane.owner.Store(p)
+		}
 	}
 	r.logEpochs(slog.LevelInfo, "partitions assigned", ev.Epochs)
 	r.tell(func(hs hooks) { hs.assigned(ev.Epochs) })
@@ -277,7 +277,7 @@ func (r *run) lost(ev *Lost) {
 // forget ends what the run knows of an epoch.
 func (r *run) forget(p *progress) {
 	delete(r.progress, p.state.Epoch)
-	delete(r.full, p)
+	r.full.forget(p)
 	delete(r.judged, p)
 	p.forget()
 	if r.shared == nil {
@@ -338,7 +338,7 @@ func (r *run) setAlarm(now time.Time) {
 		}
 	}
 	sooner(r.stallAt)
-	sooner(r.roomAt)
+	sooner(r.full.at)
 	sooner(r.letterAt)
 	if r.stopping {
 		sooner(r.stopBy)

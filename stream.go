@@ -115,6 +115,14 @@ func (s *stream) takePolled() *Fetched {
 	}
 }
 
+// hasPolled reports whether there are records to be yielded before kgo is polled
+// again.
+func (c *Consumer) hasPolled() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.stream.next < len(c.stream.polled) || len(c.stream.unparked) > 0
+}
+
 // unpark lets what is parked with an epoch flow, before what was polled later.
 func (s *stream) unpark(e *epochState) {
 	if e.paused&^pausedForGate == 0 {
