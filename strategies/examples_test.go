@@ -321,6 +321,32 @@ func ExampleQueue() {
 	// <nil>
 }
 
+func ExampleProduce() {
+	broker, err := memkafka.Open(memkafka.Topic("events", 1), memkafka.Topic("upper", 1))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer broker.Close()
+	broker.Produce("events", "a", "b")
+	client, err := kgo.NewClient(broker.ClientOptions()...)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+	err = processTopic(broker, strategies.RunTask(lookUp,
+		strategies.Produce(client, func(_ context.Context, m arroyo.Message[string]) (*kgo.Record, error) {
+			return strategies.Outgoing(m, "upper", []byte(m.Payload)), nil
+		})))
+	fmt.Println(err)
+	for _, r := range broker.Records("upper") {
+		fmt.Println(string(r.Value))
+	}
+	// Output:
+	// <nil>
+	// A
+	// B
+}
+
 // open starts a broker with records in its topic "events".
 func open(records ...*kgo.Record) *memkafka.Broker {
 	broker, err := memkafka.Open(memkafka.Topic("events", 1))

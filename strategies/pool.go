@@ -3,7 +3,6 @@ package strategies
 import (
 	"context"
 	"fmt"
-	"maps"
 	"runtime"
 
 	"github.com/arroyo-go/arroyo"
@@ -23,7 +22,7 @@ type pool[In, Out any] struct {
 	drains  <-chan struct{} // see wait
 
 	lines   map[arroyo.Epoch]*line[In, Out]
-	reaches map[arroyo.Epoch]*reach
+	reaches reaches
 	touched []*line[In, Out] // have something new at their head, perhaps
 	flushes []*poolFlush[In, Out]
 	due     []func() error // passes flushes on
@@ -44,8 +43,6 @@ func newPool[In, Out any](kind string, n int, task func(context.Context, arroyo.
 		task:   task,
 		next:   next,
 		lines:  make(map[arroyo.Epoch]*line[In, Out]),
-
-		reaches: make(map[arroyo.Epoch]*reach),
 	}
 	s.workers.max = n
 	s.workers.cores = runtime.GOMAXPROCS(0)
@@ -124,7 +121,7 @@ func (s *pool[In, Out]) join(c *chunk[In, Out], e arroyo.Epoch) {
 			l.now = &era[In, Out]{line: l}
 		}
 		l.epoch, l.gaveUp = e, false
-		l.reach = s.reachOf(e, arroyo.With(c.in[0], struct{}{}))
+		l.reach = s.reaches.of(e, arroyo.With(c.in[0], struct{}{}))
 		s.lines[e] = l
 	}
 	if l.now.pending == 0 {
@@ -135,17 +132,6 @@ func (s *pool[In, Out]) join(c *chunk[In, Out], e arroyo.Epoch) {
 	if s.ordered {
 		l.push(c)
 	}
-}
-
-// reachOf returns how far the pool has come with an epoch.
-func (s *pool[In, Out]) reachOf(e arroyo.Epoch, of sample) *reach {
-	r := s.reaches[e]
-	if r == nil {
-		maps.DeleteFunc(s.reaches, func(_ arroyo.Epoch, r *reach) bool { return r.of.Fenced() })
-		r = &reach{begun: -1, of: of}
-		s.reaches[e] = r
-	}
-	return r
 }
 
 // wait hands on what is done, and goes on doing so while the workers have

@@ -138,21 +138,10 @@ func (r ref[In, Out]) skip() bool {
 	return false
 }
 
-// reach is how far a pool has come with an epoch: the highest offset that a
-// worker has taken. The workers' mutex is held.
-type reach struct {
-	begun int64
-	of    sample
-}
-
-// sample is some message of an epoch, without its payload. It tells whether the
-// epoch is over.
-type sample = arroyo.Message[struct{}]
-
 // line is the way of one epoch's messages through a pool.
 type line[In, Out any] struct {
 	epoch   arroyo.Epoch
-	reach   *reach
+	reach   *reach            // under the workers' mutex
 	now     *era[In, Out]     // of what is submitted next
 	before  []*era[In, Out]   // earlier ones with something pending
 	chunks  []*chunk[In, Out] // of an ordered pool
