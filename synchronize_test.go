@@ -25,7 +25,7 @@ const (
 	commits  = "events.commits"
 	store    = "store" // the group that is followed
 	behind   = "actions"
-	atMostMs = 10 * time.Millisecond
+	promptly = 10 * time.Millisecond
 )
 
 func commitBroker(t *testing.T, partitions int) *memkafka.Broker {
@@ -144,9 +144,9 @@ func TestI14IsPrompt(t *testing.T) {
 		before := fetches.Load()
 		for i := range int64(100) {
 			commitAs(t, broker, store, 0, 10*(i+1))
-			time.Sleep(atMostMs)
+			time.Sleep(promptly)
 			if n := len(ledger.all()); n != int(10*(i+1)) {
-				t.Fatalf("%d records were delivered %v after the commit of %d", n, atMostMs, 10*(i+1))
+				t.Fatalf("%d records were delivered %v after the commit of %d", n, promptly, 10*(i+1))
 			}
 		}
 		if n := fetches.Load() - before; n > 220 { // of the commit log, which is read with the same hook
