@@ -245,7 +245,7 @@ func TestAbandon(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			inEveryMode(t, func(t *testing.T, opts []kgo.Opt, start starter) {
 				broker := memkafka.New(t, memkafka.Topic(topic, 2))
-				produce(broker, 20)
+				produceTo(broker, 0, 10)
 				var ledger ledger
 				release := make(chan struct{})
 				consumer := newConsumer(t, broker, opts...)
@@ -261,6 +261,9 @@ func TestAbandon(t *testing.T) {
 				go func() { ended <- processor.Run(ctx) }()
 				var began time.Time
 				if how != "before Run" {
+					// One after the other: which is fetched first is open.
+					broker.WaitCommitted(group, topic, 10)
+					produceTo(broker, 1, 10)
 					broker.WaitCommitted(group, topic, 13)
 				}
 				switch began = time.Now(); how {

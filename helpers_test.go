@@ -238,6 +238,16 @@ func produce(broker *memkafka.Broker, n int) {
 	broker.Produce(topic, values...)
 }
 
+// produceTo produces n records to one of two partitions, with the values that
+// produce gives them.
+func produceTo(broker *memkafka.Broker, partition int32, n int) {
+	records := make([]*kgo.Record, n)
+	for i := range records {
+		records[i] = &kgo.Record{Topic: topic, Partition: partition, Value: fmt.Append(nil, 2*i+int(partition))}
+	}
+	broker.ProduceRecords(records...)
+}
+
 // next polls for the next event, within a minute.
 func next(t *testing.T, c *arroyo.Consumer) arroyo.Event {
 	t.Helper()

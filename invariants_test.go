@@ -373,7 +373,7 @@ func TestI8RunReturnsInTime(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			inEveryMode(t, func(t *testing.T, opts []kgo.Opt, start starter) {
 				broker := memkafka.New(t, memkafka.Topic(topic, 2))
-				produce(broker, 20)
+				produceTo(broker, 0, 10)
 				release := make(chan struct{})
 				at := "none"
 				if tt.stuck {
@@ -382,7 +382,9 @@ func TestI8RunReturnsInTime(t *testing.T) {
 				var ledger ledger
 				m := start(t, broker, stuckPipeline(&ledger, at, release), opts, arroyo.DrainTimeout(10*time.Second))
 				broker.WaitStable(group, 1)
-				time.Sleep(100 * time.Millisecond)
+				time.Sleep(100 * time.Millisecond) // which of two is fetched first is open
+				produceTo(broker, 1, 10)
+				time.Sleep(100 * time.Millisecond) // not yet a commit interval
 				if tt.down {
 					broker.Down()
 				}

@@ -37,8 +37,10 @@ type wire struct {
 	last    bool       // the connection ends when what is held back is out
 	gone    bool       // it has ended
 	held    []heldAnswer
-	pace    pacer
-	wait    time.Time // what the pacer said of the answer that is written now
+	// Whether a goroutine writes these.
+	releasing bool
+	pace      pacer
+	wait      time.Time // what the pacer said of the answer that is written now
 }
 
 // exchange is a request that waits for its answer.
@@ -363,7 +365,8 @@ func (w *wire) write(p []byte, ex exchange, known bool) (int, error) {
 	if !hold.until.IsZero() || len(w.held) > 0 {
 		hold.bytes = slices.Clone(p)
 		w.held = append(w.held, hold)
-		if len(w.held) == 1 {
+		if !w.releasing {
+			w.releasing = true
 			go w.release()
 		}
 		w.mu.Unlock()
@@ -423,6 +426,7 @@ func (w *wire) release() {
 	for {
 		w.mu.Lock()
 		if len(w.held) == 0 {
+			w.releasing = false
 			last := w.last
 			w.mu.Unlock()
 			notify(w.answer)

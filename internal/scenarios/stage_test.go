@@ -284,12 +284,12 @@ func kindOf(err error) string {
 		return "start"
 	case errors.As(err, &step):
 		return "step"
+	case errors.Is(err, arroyo.ErrClosed): // which may also have left work
+		return "closed"
 	case errors.Is(err, arroyo.ErrAbandoned):
 		return "abandoned"
 	case errors.As(err, &commit):
 		return "commit"
-	case errors.Is(err, arroyo.ErrClosed):
-		return "closed"
 	default:
 		return err.Error()
 	}
