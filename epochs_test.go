@@ -3,8 +3,10 @@ package arroyo_test
 import (
 	"context"
 	"errors"
+	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -270,6 +272,53 @@ func TestSeekBeforeTheStartIsKnown(t *testing.T) {
 		time.AfterFunc(time.Second, slow.Heal)
 		if diff := cmp.Diff(map[int32][]int64{0: {4, 5, 6, 7, 8, 9}, 1: {2, 3, 4, 5, 6, 7, 8, 9}}, read(t, c, 14)); diff != "" {
 			t.Errorf("read (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// dials counts the connections that a client tries to open.
+type dials struct {
+	n    atomic.Int32
+	most func() // called once, when there are too many
+}
+
+func (d *dials) OnBrokerConnect(kgo.BrokerMetadata, time.Duration, net.Conn, error) {
+	if d.n.Add(1) == 5000 {
+		d.most()
+	}
+}
+
+// Under KIP-848 kgo begins one session after another while it cannot fetch
+// offsets. Time passes also when that happens in a drain.
+func TestDrainWhileOffsetsCannotBeFetched(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		broker := memkafka.New(t, memkafka.Topic(topic, 2))
+		host := broker.Host()
+		slow := broker.Delay(kmsg.OffsetFetch, time.Hour)
+		d := &dials{most: func() {
+			t.Error("a client that drains dials without a pause")
+			slow.Heal()
+			host.Heal() // so that the test ends
+		}}
+		c, err := arroyo.NewConsumer(group, []string{topic}, arroyo.ClientOptions(append(host.ClientOptions(), kgo.ServerSideBalancer(), kgo.WithHooks(d))...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		expect[*arroyo.Assigned](t, c)
+		slow.Wait(1)
+		host.Cut()
+		begin := time.Now()
+		c.Drain(5 * time.Second)
+		poll(t, c, func(ev arroyo.Event) bool {
+			if revoked, ok := ev.(*arroyo.Revoked); ok {
+				time.AfterFunc(4*time.Second, revoked.Hold())
+			}
+			_, closed := ev.(*arroyo.Closed)
+			return closed
+		})
+		if took := time.Since(begin); took > time.Minute {
+			t.Errorf("the drain took %v", took)
 		}
 	})
 }

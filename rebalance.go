@@ -149,17 +149,24 @@ const (
 
 // paceSessions slows a session down that began right after the one before.
 // Under KIP-848, kgo begins a new one at once and for ever while the fetch of
-// offsets fails because no broker can be reached.
+// offsets fails because no broker can be reached. A drain waits for the least
+// pause only, but for that, or in a bubble its deadline would never come.
 func (c *Consumer) paceSessions() {
 	if time.Since(c.sessionFrom) > minSessionPause {
 		c.sessionPause = 0
 	} else {
 		c.sessionPause = min(max(2*c.sessionPause, minSessionPause), maxSessionPause)
-		timer := time.NewTimer(c.sessionPause)
+		least, timer := time.NewTimer(minSessionPause), time.NewTimer(c.sessionPause)
+		defer least.Stop()
 		defer timer.Stop()
 		select {
-		case <-timer.C:
-		case <-c.draining:
+		case <-least.C:
+			select {
+			case <-timer.C:
+			case <-c.draining:
+			case <-c.root.Done():
+			case <-c.dying:
+			}
 		case <-c.root.Done():
 		case <-c.dying:
 		}
