@@ -62,6 +62,7 @@ func (b *Broker) expireRecords(topic string, partition int32, before int64) erro
 		return outside
 	}
 	err = b.cluster.DeleteRecords(topic, partition, before)
+	b.tap.changes.happen()
 	if errors.Is(err, kerr.OffsetOutOfRange) {
 		return outside
 	}

@@ -221,7 +221,10 @@ func (b *Broker) Up() {
 // moved leaders. kfake is not released in versions and changes often; nothing that is done through this method is
 // covered by any promise of compatibility. Do not close it: [Broker.Close] does. Its methods block for ever once the
 // broker is closed.
-func (b *Broker) Cluster() *kfake.Cluster { return b.cluster }
+func (b *Broker) Cluster() *kfake.Cluster {
+	b.tap.changes.giveUp() // nobody tells us what is done to it
+	return b.cluster
+}
 
 // Close ends all rivals, without leaving their groups, and the brokers, and returns when that is done. Clients that are
 // still open see their connections end and further dials refused. Closing twice is harmless. A broker of [New] is

@@ -163,6 +163,7 @@ func (b *Broker) leadElsewhere(topic string) error {
 	if len(up) == 0 || len(up) == b.brokers {
 		return nil
 	}
+	defer b.tap.changes.happen()
 	for _, info := range b.cluster.PartitionInfos(topic) {
 		if slices.Contains(up, info.Leader) {
 			continue
@@ -241,7 +242,9 @@ func (b *Broker) moveLeader(topic string, partition, to int32) error {
 	if partition < 0 || int(partition) >= len(infos) {
 		return fmt.Errorf("the topic has partitions 0 to %d", len(infos)-1)
 	}
-	if err := b.cluster.MoveTopicPartition(topic, partition, to); err != nil {
+	err = b.cluster.MoveTopicPartition(topic, partition, to)
+	b.tap.changes.happen()
+	if err != nil {
 		return err
 	}
 	b.log.add("topic %q: partition %d is now led by broker %d", topic, partition, to)

@@ -51,6 +51,7 @@ func (b *Broker) compact(topic string) error {
 		return b.why(ctx, err)
 	}
 	b.cluster.Compact()
+	b.tap.changes.happen()
 	return b.why(ctx, b.setCleanupPolicy(ctx, topic, before.Configs["cleanup.policy"]))
 }
 

@@ -95,6 +95,7 @@ func (b *Broker) deleteTopic(name string) error {
 		return err
 	}
 	err = b.cluster.DeleteTopic(name)
+	b.tap.changes.happen()
 	if err != nil && !errors.Is(err, kerr.UnknownTopicOrPartition) { // deleted by somebody else meanwhile
 		return fmt.Errorf("topic %q: %w", name, err)
 	}

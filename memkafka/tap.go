@@ -16,6 +16,8 @@ type tap struct {
 	// faults are those in force, by kind. The map is never written to: a change makes another.
 	faults atomic.Pointer[map[int16][]*Fault]
 
+	changes logChanges
+
 	mu      sync.Mutex
 	tagged  map[uint32]*wire // connections whose requests carry tags, by what the tags say
 	tags    uint32

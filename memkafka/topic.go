@@ -26,6 +26,7 @@ func (b *Broker) createTopic(name string, partitions int) error {
 		return fmt.Errorf("create topic %q: %w", name, err)
 	}
 	defer release()
+	defer b.tap.changes.happen()
 	switch err := b.cluster.CreateTopic(name, int32(partitions), nil); {
 	case errors.Is(err, kerr.TopicAlreadyExists):
 		return fmt.Errorf("create topic %q: it exists already: %w", name, err)

@@ -28,6 +28,7 @@ type wire struct {
 	// Of the reader.
 	ready []byte // to be read next
 	pass  int    // how many bytes come next as they are
+	idle  idleFetch
 
 	mu      sync.Mutex
 	client  string     // the client ID
@@ -41,6 +42,7 @@ type wire struct {
 	releasing bool
 	pace      pacer
 	wait      time.Time // what the pacer said of the answer that is written now
+	nothing   []byte    // the answer to the last fetch request, if it has nothing
 }
 
 // exchange is a request that waits for its answer.
@@ -50,6 +52,7 @@ type exchange struct {
 	request       kmsg.Request // nil if nobody wants to know
 	fault         *Fault       // to be done to the answer
 	joining       *joinWait
+	changes       bool // what fetches return, maybe
 }
 
 // heldAnswer is an answer that goes out when until does, or it was healed.
@@ -136,12 +139,21 @@ func (w *wire) next() error {
 	if err := w.readClientID(size, int(int16(binary.BigEndian.Uint16(start[12:])))); err != nil {
 		return err
 	}
+	if w.changesLater(h) {
+		w.tap.changes.giveUp()
+	}
 	if w.exempt() {
+		if changesLogs(h.kind) {
+			w.expect(exchange{correlation: h.correlation, kind: h.kind, version: h.version})
+		}
 		return nil
 	}
 	w.tap.log.count(h.kind)
 	faults := w.tap.faultsOf(h.kind)
 	if len(faults) == 0 && !logged(h.kind) && !w.hides(h.kind) {
+		if h.kind == int16(kmsg.Fetch) {
+			return w.fetch(h)
+		}
 		if h.kind != int16(kmsg.Produce) || w.wantsAnswer(h) {
 			w.expect(exchange{correlation: h.correlation, kind: h.kind, version: h.version})
 		}
@@ -153,6 +165,9 @@ func (w *wire) next() error {
 		return err
 	}
 	w.pass, w.ready = 0, frame
+	if h.kind == int16(kmsg.Fetch) {
+		w.rewindFetch(frame, h)
+	}
 	req, ok := parse(frame, h)
 	if !ok {
 		return nil // kfake will find that out
@@ -193,6 +208,24 @@ func (w *wire) wantsAnswer(h header) bool {
 		r.UnsafeNullableString()
 	}
 	return r.Int16() != 0 || !r.Ok()
+}
+
+// isTransactional tells whether a producer's first request is one of a transactional producer.
+func (w *wire) isTransactional(h header) bool {
+	start, _ := w.in.Peek(min(h.size, w.in.Size()))
+	if len(start) < 12 {
+		return true
+	}
+	r := kbin.Reader{Src: start[12:]}
+	r.UnsafeNullableString()
+	var id *string
+	if h.version >= 2 {
+		kmsg.SkipTags(&r)
+		id = r.UnsafeCompactNullableString()
+	} else {
+		id = r.UnsafeNullableString()
+	}
+	return id != nil || !r.Ok()
 }
 
 // handle does to a request what faults say, and passes it on unless they say otherwise.
@@ -261,6 +294,9 @@ func (w *wire) sleep(d time.Duration, healed <-chan struct{}) error {
 }
 
 func (w *wire) expect(ex exchange) {
+	if ex.changes = changesLogs(ex.kind); ex.changes {
+		w.tap.changes.begin()
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.gone {
@@ -292,9 +328,6 @@ func (w *wire) allAnswered() error {
 // Write takes one answer at a time, as kfake gives them, each on a new goroutine. Those that nobody looks at take a path
 // that is shallow enough for its stack, which would have to grow otherwise: that took longer than all else here.
 func (w *wire) Write(p []byte) (int, error) {
-	if w.exempt() {
-		return w.conn.Write(p)
-	}
 	if !w.passes(p) {
 		return w.writeLookedAt(p)
 	}
@@ -307,16 +340,33 @@ func (w *wire) Write(p []byte) (int, error) {
 func (w *wire) passes(p []byte) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	i := w.waiting(p)
-	w.wait = w.pace.due()
-	if i < 0 || w.muted || len(w.held) > 0 || !w.wait.IsZero() {
+	if !w.exempt() {
+		w.wait = w.pace.due()
+	}
+	if w.muted || len(w.held) > 0 || !w.wait.IsZero() {
 		return false
 	}
-	if ex := &w.pending[i]; ex.request != nil || ex.fault != nil || ex.joining != nil {
+	i := w.waiting(p)
+	if i < 0 {
+		return true
+	}
+	ex := &w.pending[i]
+	if ex.request != nil || ex.fault != nil || ex.joining != nil {
 		return false
+	}
+	if ex.kind == int16(kmsg.Fetch) {
+		w.noteNothing(p)
+	}
+	w.takeLocked(i)
+	return true
+}
+
+// takeLocked takes a request from those which wait.
+func (w *wire) takeLocked(i int) {
+	if w.pending[i].changes {
+		w.tap.changes.end()
 	}
 	w.pending = slices.Delete(w.pending, i, i+1)
-	return true
 }
 
 func (w *wire) writeLookedAt(p []byte) (int, error) {
@@ -403,7 +453,8 @@ func (w *wire) answered(p []byte) (exchange, bool) {
 		return exchange{}, false
 	}
 	ex := w.pending[i]
-	w.pending = slices.Delete(w.pending, i, i+1)
+	w.takeLocked(i)
+	w.nothing = nil
 	return ex, true
 }
 
