@@ -107,10 +107,12 @@ func (c *Consumer) commitOnce(ctx context.Context, offsets map[*epochState]posit
 	defer c.gate.begin(nil)
 
 	held := make(map[*epochState]position, len(offsets))
+	var lost *epochState
 	c.mu.Lock()
 	for s, p := range offsets {
 		switch {
 		case c.open[s.Partition] != s || s.fenced.Load():
+			lost = s
 			if strict {
 				c.mu.Unlock()
 				return &NotHeldError{s.Epoch}, false
@@ -123,6 +125,9 @@ func (c *Consumer) commitOnce(ctx context.Context, offsets map[*epochState]posit
 	}
 	c.mu.Unlock()
 	if len(held) == 0 {
+		if lost != nil { // while it waited; it is not committed
+			return &NotHeldError{lost.Epoch}, false
+		}
 		return nil, false
 	}
 

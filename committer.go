@@ -50,11 +50,11 @@ func (r *run) commitSettled(now time.Time) {
 }
 
 // sendCommit commits. It runs on a goroutine of its own.
-func (r *run) sendCommit(ctx context.Context, offsets map[*epochState]position, entries []*kgo.Record) error {
+func (r *run) sendCommit(ctx context.Context, offsets map[*epochState]position, entries map[*epochState]*kgo.Record) error {
 	began := time.Now()
 	err := r.consumer.commit(ctx, offsets, false)
 	if err == nil && len(entries) > 0 {
-		r.writeLog(ctx, entries)
+		r.writeLog(ctx, r.consumer.onlyCommitted(entries, offsets))
 	}
 	if len(offsets) > 0 {
 		took := time.Since(began)
@@ -64,19 +64,33 @@ func (r *run) sendCommit(ctx context.Context, offsets map[*epochState]position, 
 }
 
 // logEntries returns what the commit log is to be told of a commit.
-func (r *run) logEntries(offsets map[*epochState]position) []*kgo.Record {
+func (r *run) logEntries(offsets map[*epochState]position) map[*epochState]*kgo.Record {
 	if r.config.commitLog == "" {
 		return nil
 	}
-	entries := make([]*kgo.Record, 0, len(offsets))
+	entries := make(map[*epochState]*kgo.Record, len(offsets))
 	for s, at := range offsets {
 		e := CommitLogEntry{Group: r.consumer.group, Partition: s.Partition, Offset: at.offset}
 		if p := r.progress[s.Epoch]; p != nil {
 			e.Timestamp = p.timestamp
 		}
-		entries = append(entries, e.Record(r.config.commitLog))
+		entries[s] = e.Record(r.config.commitLog)
 	}
 	return entries
+}
+
+// onlyCommitted leaves out epochs that were lost before the commit was sent,
+// which then was one of the others alone.
+func (c *Consumer) onlyCommitted(entries map[*epochState]*kgo.Record, offsets map[*epochState]position) []*kgo.Record {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	records := make([]*kgo.Record, 0, len(entries))
+	for s, r := range entries {
+		if s.committed >= offsets[s].offset {
+			records = append(records, r)
+		}
+	}
+	return records
 }
 
 // writeLog writes to the commit log, and waits until it is written.

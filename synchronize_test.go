@@ -381,6 +381,40 @@ func TestCommitLogIsWritten(t *testing.T) {
 	})
 }
 
+// What was not committed, because the member lost its partitions while a commit
+// waited for another one, is not in the commit log either.
+func TestCommitLogHasOnlyWhatIsCommitted(t *testing.T) {
+	inEveryMode(t, func(t *testing.T, opts []kgo.Opt, start starter) {
+		broker := commitBroker(t, 1)
+		var ledger ledger
+		m := start(t, broker, ledger.pipeline("m"), opts, arroyo.CommitLog(commits), arroyo.CommitInterval(time.Second))
+		broker.WaitStable(group, 1)
+		time.Sleep(time.Second) // where the group begins is committed
+		var unanswered []*memkafka.Fault
+		for _, kind := range []kmsg.Key{kmsg.OffsetCommit, kmsg.Heartbeat, kmsg.ConsumerGroupHeartbeat} {
+			unanswered = append(unanswered, broker.Swallow(kind))
+		}
+		produce(broker, 10)
+		m.waitDone(t, 10)
+		time.Sleep(44 * time.Second) // its lease ends, the session of it almost
+		committed := broker.Committed(group, topic)[0]
+		for _, r := range broker.Records(commits) {
+			e, err := arroyo.ReadCommitLogEntry(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e.Offset > committed {
+				t.Errorf("the log says that %d is committed; it is %d", e.Offset, committed)
+			}
+		}
+		for _, f := range unanswered {
+			f.Heal()
+		}
+		broker.WaitCommitted(group, topic, 10)
+		m.shutDown(t)
+	})
+}
+
 // waitDone waits until so many records are settled.
 func (m *member) waitDone(t *testing.T, n int64) {
 	t.Helper()
