@@ -65,7 +65,7 @@
 //   - There is no group.initial.rebalance.delay.ms: members that start together have several rebalances, not one.
 //   - A static member of KIP-848 that comes back to a group in which something was decided meanwhile may get other
 //     partitions than it had. While it is away, a group can be Stable.
-//   - A fetch that waits for records at a broker learns only at the end of its wait that the partition's leader has moved.
+//   - A fetch that waits for records at a broker may learn only at the end of its wait that the partition's leader has moved.
 //   - A stopped broker is at once in no metadata, and others lead its partitions. The last broker is the controller, always.
-//   - No log is ever truncated, and there are no followers to fetch from.
+//   - There are no followers to fetch from, and no log is truncated but by [Broker.Truncate].
 package memkafka

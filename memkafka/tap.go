@@ -23,7 +23,8 @@ type tap struct {
 	tags    uint32
 	members map[string]*memberNotes // by member ID
 	waits   map[*joinWait]struct{}
-	leaders map[string]string   // member IDs by classic group
+	leaders map[string]string // member IDs by classic group
+	cuts    map[topicPartition][]truncation
 	topics  map[[16]byte]string // names by ID
 }
 
@@ -50,6 +51,7 @@ func newTap() *tap {
 		members: make(map[string]*memberNotes),
 		waits:   make(map[*joinWait]struct{}),
 		leaders: make(map[string]string),
+		cuts:    make(map[topicPartition][]truncation),
 		topics:  make(map[[16]byte]string),
 	}
 }
