@@ -106,6 +106,7 @@ func (c *Consumer) shutDown(limit time.Duration) {
 	c.shutting.Do(func() {
 		go func() {
 			defer close(c.shut)
+			c.stepAside(ctx)
 			c.client.Close()
 		}()
 	})
@@ -148,6 +149,25 @@ func (c *Consumer) leaveDuringJoin(ctx context.Context) {
 	member.MemberID = id
 	req.Members = append(req.Members, member)
 	// If it cannot be told, the session timeout tells it.
+	_, _ = req.RequestWith(ctx, c.client)
+}
+
+// stepAside says that a static member of KIP-848 goes and may come back. kgo
+// 1.22.3 leaves out the instance ID, and Kafka refuses that: a member that is
+// restarted would wait until the session of the old one is over.
+func (c *Consumer) stepAside(ctx context.Context) {
+	id, _ := c.client.GroupMetadata()
+	if id == "" || c.instanceID() == nil || !c.lease.isConsumerProtocol() {
+		return
+	}
+	// kgo's heartbeats have to end first: one after this would be refused, and
+	// make it join again. What it says of the leave does not matter.
+	_ = c.client.LeaveGroupContext(ctx)
+	req := kmsg.NewPtrConsumerGroupHeartbeatRequest()
+	req.Group = c.group
+	req.MemberID = id
+	req.MemberEpoch = -2
+	req.InstanceID = c.instanceID()
 	_, _ = req.RequestWith(ctx, c.client)
 }
 

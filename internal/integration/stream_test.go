@@ -103,6 +103,37 @@ func TestStaticMembership(t *testing.T) {
 	}
 }
 
+// Under KIP-848 too a static member that restarts has its partitions back long
+// before the session of the old one would be over.
+func TestStaticMembershipKIP848(t *testing.T) {
+	c := newCluster(t, 2)
+	static := arroyo.ClientOptions(append(protocols["kip848"], kgo.InstanceID("one"))...)
+	end := map[string]func(*arroyo.Consumer){
+		"Drain": func(consumer *arroyo.Consumer) {
+			consumer.Drain(5 * time.Second)
+			until[*arroyo.Closed](t, consumer)
+		},
+		"Close": func(consumer *arroyo.Consumer) { consumer.Close() },
+	}
+	for name, end := range end {
+		first := c.consumer(t, static)
+		until[*arroyo.Assigned](t, first)
+		end(first)
+		if n := c.members(t); n != 1 {
+			t.Errorf("%s: %d members after a static one went, want 1 that is waited for", name, n)
+		}
+		began := time.Now()
+		second := c.consumer(t, static)
+		if a := until[*arroyo.Assigned](t, second); len(a.Epochs) != 2 {
+			t.Errorf("%s: assigned %v after the restart, want both", name, a.Epochs)
+		}
+		if took := time.Since(began); took > 20*time.Second {
+			t.Errorf("%s: assigned after %v: it has waited for the old session", name, took)
+		}
+		end(second)
+	}
+}
+
 // Records of aborted transactions and control records: a log that ends in them
 // is read to its end and committed up to there.
 func TestLogThatEndsInAnAbortedTransaction(t *testing.T) {

@@ -202,9 +202,6 @@ var membership = []scenario{
 			s.fact("the second processed %d", s.by("second"))
 		},
 		want: outcome{Processed: 40, Facts: []string{"1 members after it went", "promptly: true", "the second processed 20"}},
-		// Under KIP-848 kgo's static leave lacks the instance ID. kfake takes it
-		// nevertheless; the real Kafka refuses it and waits for the session.
-		realUnder: []string{"cooperative", "eager"},
 	},
 	{
 		name: "S1 a partition goes before its first record", partitions: 4,
