@@ -28,10 +28,11 @@ func idleHour(t *testing.T, opts []kgo.Opt) {
 	m.shutDown(t)
 }
 
-// An idle hour costs next to nothing in a bubble. The limit is for the best of a
-// few attempts, because the machine may be busy with other things.
+// An idle hour costs next to nothing in a bubble: a fifth of a second on a quiet
+// machine. The limit is wider, and for the best of a few attempts, because the
+// machine may be busy with other things.
 func TestAnIdleHourIsCheap(t *testing.T) {
-	const limit = 300 * time.Millisecond
+	const limit = time.Second
 	for _, p := range protocols {
 		t.Run(p.name, func(t *testing.T) {
 			best := time.Hour

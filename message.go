@@ -156,22 +156,14 @@ func (m Message[T]) root() slot {
 // AckAll acks every message. It is what calling Ack on each does, at a
 // fraction of the cost.
 func AckAll[T any](msgs []Message[T]) {
-	var (
-		current *span
-		mask    uint64
-	)
-	for i := range msgs {
-		m := &msgs[i]
-		if m.span != current {
-			if current != nil {
-				current.ack(mask)
-			}
-			current, mask = m.span, 0
+	for i := 0; i < len(msgs); {
+		s, mask := msgs[i].span, uint64(0)
+		for ; i < len(msgs) && msgs[i].span == s; i++ {
+			mask |= 1 << (msgs[i].index % spanSize)
 		}
-		mask |= 1 << m.index
-	}
-	if current != nil {
-		current.ack(mask)
+		if s != nil {
+			s.ack(mask)
+		}
 	}
 }
 

@@ -340,7 +340,7 @@ func (l *recordLane) fillChunk() bool {
 }
 
 const (
-	maxChunk = 1024
+	maxChunk = 256
 	// A Submit should take about this long: short enough for a revoke to
 	// find most of a queue not begun, long enough to cost nothing.
 	minSubmit = time.Millisecond

@@ -49,19 +49,25 @@ func (s *filter[T]) split(msgs []arroyo.Message[T]) (kept []arroyo.Message[T], e
 			err = panicked(s.step, msgs[at], v)
 		}
 	}()
-	from := 0 // start of the run of kept messages that ends at i
+	return s.each(msgs, &at), nil
+}
+
+// each is apart from what recovers, so that what it counts stays in registers.
+func (s *filter[T]) each(msgs []arroyo.Message[T], at *int) []arroyo.Message[T] {
+	from, keep := 0, s.keep // from: start of the run of kept messages that ends at i
 	for i := range msgs {
-		at = i
-		if m := &msgs[i]; m.Fenced() || s.keep(*m) {
+		*at = i
+		m := &msgs[i]
+		if m.Fenced() || keep(*m) {
 			continue
 		}
 		s.kept = append(s.kept, msgs[from:i]...)
-		s.dropped = append(s.dropped, msgs[i])
+		s.dropped = append(s.dropped, *m)
 		from = i + 1
 	}
 	if from == 0 {
-		return msgs, nil
+		return msgs
 	}
 	s.kept = append(s.kept, msgs[from:]...)
-	return s.kept, nil
+	return s.kept
 }

@@ -29,19 +29,26 @@ func asTask[T any](f func(context.Context, T) error) func(context.Context, T) (s
 
 func (s *forEach[T]) Submit(ctx context.Context, msgs []arroyo.Message[T]) (err error) {
 	s.step.Enter(ctx, len(msgs))
-	i, simple := 0, s.simple()
+	at := 0
 	defer func() {
 		if v := recover(); v != nil {
-			err = panicked(s.step, msgs[i], v)
+			err = panicked(s.step, msgs[at], v)
 		}
 	}()
-	for ; i < len(msgs); i++ {
+	return s.each(ctx, msgs, &at)
+}
+
+// each is apart from what recovers, so that what it counts stays in registers.
+func (s *forEach[T]) each(ctx context.Context, msgs []arroyo.Message[T], at *int) (err error) {
+	f, simple := s.f, s.simple()
+	for i := range msgs {
+		*at = i
 		m := &msgs[i]
 		if m.Fenced() {
 			continue
 		}
 		if simple {
-			err = s.f(ctx, *m)
+			err = f(ctx, *m)
 		} else {
 			_, err = try(ctx, &s.attempts, *m, s.task)
 		}
