@@ -2,6 +2,8 @@ package arroyo
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -81,22 +83,23 @@ func (r *run) logEntries(offsets map[*epochState]position) map[*epochState]*kgo.
 
 // onlyCommitted leaves out epochs that were lost before the commit was sent,
 // which then was one of the others alone.
-func (c *Consumer) onlyCommitted(entries map[*epochState]*kgo.Record, offsets map[*epochState]position) []*kgo.Record {
+func (c *Consumer) onlyCommitted(entries map[*epochState]*kgo.Record, offsets map[*epochState]position) map[*epochState]*kgo.Record {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	records := make([]*kgo.Record, 0, len(entries))
-	for s, r := range entries {
-		if s.committed >= offsets[s].offset {
-			records = append(records, r)
-		}
-	}
-	return records
+	maps.DeleteFunc(entries, func(s *epochState, _ *kgo.Record) bool { return s.committed < offsets[s].offset })
+	return entries
 }
 
-// writeLog writes to the commit log, and waits until it is written.
-func (r *run) writeLog(ctx context.Context, entries []*kgo.Record) {
-	err := r.consumer.client.ProduceSync(ctx, entries...).FirstErr()
+// writeLog writes to the commit log, and waits until it is written. What could
+// not be written is committed again, and then written.
+func (r *run) writeLog(ctx context.Context, entries map[*epochState]*kgo.Record) {
+	err := r.consumer.client.ProduceSync(ctx, slices.Collect(maps.Values(entries))...).FirstErr()
 	r.post(func() {
+		for s := range entries {
+			if p := r.progress[s.Epoch]; p != nil {
+				p.logged = err == nil
+			}
+		}
 		switch {
 		case err != nil && !r.logFails:
 			r.log.Warn("commit log cannot be written; those who follow wait", "commit_log_topic", r.config.commitLog, "error", err)
@@ -145,7 +148,8 @@ func (r *run) toCommit(epochs []*progress, now time.Time) map[*epochState]positi
 			offsets[p.state] = p.watermark
 			continue
 		}
-		if now.Sub(p.committedAt) < recommitAfter || p.state.fenced.Load() {
+		logged := p.logged || r.config.commitLog == ""
+		if logged && now.Sub(p.committedAt) < recommitAfter || p.state.fenced.Load() {
 			continue
 		}
 		if p.known {

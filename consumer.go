@@ -236,8 +236,10 @@ func (c *Consumer) nextOrWoken(ctx context.Context, records bool) (Event, error)
 		}
 		polling, cancel := context.WithCancel(ctx)
 		c.stream.interrupt = cancel
+		crowded := c.stopCrowded()
 		c.mu.Unlock()
 
+		c.tellPauses(crowded)
 		if records && !c.over && c.root.Err() == nil {
 			c.fill(polling)
 		} else {
@@ -306,6 +308,7 @@ func (c *Consumer) join() {
 	c.running.start(c.keepLease)
 	if c.follower != nil {
 		c.running.start(c.follow)
+		c.running.start(c.watchEnds)
 	}
 	if !c.config.regex {
 		c.client.AddConsumeTopics(c.topics...)

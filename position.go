@@ -50,17 +50,18 @@ func (c *Consumer) startOf(s *epochState) (at position, ok bool) {
 	return s.fetched, s.started && s.fetched.offset >= 0
 }
 
-// flowOf returns an epoch's position, and why it does not flow.
-func (c *Consumer) flowOf(s *epochState) (offset int64, paused pauseReason) {
+// flowOf returns an epoch's position, the end of its log as far as it is known,
+// and why it does not flow.
+func (c *Consumer) flowOf(s *epochState) (offset, end int64, paused pauseReason) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return s.fetched.offset, s.paused
+	return s.fetched.offset, s.end, s.paused
 }
 
 // yielded notes that a slice is about to be returned. Consumer.mu is held.
 func (c *Consumer) yielded(f *Fetched) {
 	s := f.state
-	s.fetched, s.end = f.next, f.End
+	s.fetched = f.next
 	s.waiting -= len(f.Records)
 	if c.config.endOfPartition && f.Next >= f.End {
 		c.stream.end = &EndOfPartition{Epoch: s.Epoch, Offset: f.Next}

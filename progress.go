@@ -32,11 +32,11 @@ type progress struct {
 	timestamp time.Time // of the last record below the watermark
 	known     bool      // whether there is a watermark yet
 	committed int64     // the watermark that was committed last; -1
+	logged    bool      // whether it is in the commit log; what the last owner committed may not be
 
 	stop func() bool // of what ends ctx with the lane
 
 	// Of the run loop.
-	end         int64 // of the log, when it was fetched last; -1: unknown
 	room        room
 	stalled     bool
 	abandoned   bool // what was not done at a deadline is counted
@@ -73,7 +73,7 @@ type tracker struct {
 }
 
 func newProgress(state *epochState, run *tracker, lane *recordLane) *progress {
-	p := &progress{state: state, run: run, lane: lane, committed: -1, end: -1, drains: make(chan struct{})}
+	p := &progress{state: state, run: run, lane: lane, committed: -1, drains: make(chan struct{})}
 	ctx, cancel := context.WithCancelCause(epochContext{state.ctx, p, &lane.Lane})
 	p.ctx = ctx
 	p.stop = context.AfterFunc(lane.ctx, func() { cancel(context.Cause(lane.ctx)) })

@@ -227,7 +227,6 @@ func (r *run) fetched(ev *Fetched) {
 		return // what comes of an epoch that is being drained is its next owner's
 	}
 	now := time.Now()
-	p.end = ev.End
 	p.advance() // lets go of what is done
 	spans := p.append(ev.Records, ev.next, now)
 	if len(spans) == 0 {

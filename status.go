@@ -64,8 +64,8 @@ type PartitionStatus struct {
 
 	// Of a consumer that follows other groups (see Synchronize): the offset
 	// up to which all of them have committed, -1 for others; how far the
-	// watermark is from it; and if records wait for it, for which group, and
-	// for how long.
+	// watermark is from it; and if records wait, for which group ("": it is
+	// not known how far the groups are), and for how long none was let through.
 	Gate      int64
 	GateLag   int64
 	GateGroup string
@@ -168,14 +168,14 @@ func (r *run) snapshot() Status {
 
 func (r *run) partitionStatus(p *progress, now time.Time) PartitionStatus {
 	p.advance()
-	position, paused := r.consumer.flowOf(p.state)
+	position, end, paused := r.consumer.flowOf(p.state)
 	s := PartitionStatus{
 		Epoch:         p.state.Epoch,
 		State:         partitionState(p, paused),
 		Position:      position,
 		Watermark:     position,
 		Committed:     p.committed,
-		End:           p.end,
+		End:           end,
 		Lag:           -1,
 		InFlight:      p.pending(),
 		InFlightBytes: p.bytes.Load(),

@@ -20,6 +20,7 @@ type stream struct {
 	next      int             // of polled
 	unparked  []*Fetched      // whose partitions flow again; they come before those
 	gated     []*epochState   // with parked ones that the follower held back
+	crowded   []*epochState   // of these: with more than may be parked, and not paused yet
 	end       *EndOfPartition // behind the records that were yielded last
 	queued    []Event         // from hooks and our own goroutines
 	interrupt context.CancelFunc
@@ -98,7 +99,7 @@ func (s *stream) takePolled() *Fetched {
 		}
 		e := f.state
 		if e.paused&^pausedForGate != 0 || len(e.parked) > 0 {
-			e.parked = append(e.parked, f)
+			s.park(e, f)
 			continue
 		}
 		if s.follower == nil {
@@ -106,12 +107,19 @@ func (s *stream) takePolled() *Fetched {
 		}
 		now, rest := s.follower.release(f)
 		if rest != nil {
-			e.parked = append(e.parked, rest)
+			s.park(e, rest)
 			s.gated = append(s.gated, e)
 		}
 		if now != nil {
 			return now
 		}
+	}
+}
+
+func (s *stream) park(e *epochState, f *Fetched) {
+	e.parked = append(e.parked, f)
+	if s.follower != nil && e.waiting > maxParked {
+		s.crowded = append(s.crowded, e)
 	}
 }
 
@@ -211,6 +219,7 @@ func (c *Consumer) fetched(s *epochState, fp *kgo.FetchPartition) {
 	if !c.markersStay {
 		records = withoutControl(records)
 	}
+	s.end = end // also while what was fetched is parked
 	c.stream.polled = append(c.stream.polled, &Fetched{
 		Epoch:   s.Epoch,
 		Records: records,
@@ -220,10 +229,6 @@ func (c *Consumer) fetched(s *epochState, fp *kgo.FetchPartition) {
 		next:    position{last.Offset + 1, last.LeaderEpoch},
 	})
 	s.waiting += len(records)
-	if c.follower != nil && s.waiting > maxParked {
-		s.paused |= pausedForGate
-		c.failed = append(c.failed, s.Partition)
-	}
 }
 
 // withoutControl strips the markers of transactions. We ask for them because a

@@ -68,7 +68,7 @@ type follower struct {
 	groups []string
 	known  bool // all of it is known; until then nothing is delivered
 	at     map[string]map[Partition]int64
-	since  map[*epochState]time.Time // of epochs that wait
+	since  map[*epochState]time.Time // of epochs that wait: when something was let through last
 }
 
 func newFollower(groups []string) *follower {
@@ -96,6 +96,8 @@ func (f *follower) limit(p Partition) (offset int64, group string) {
 const (
 	// What a partition that waits may have parked before it is paused.
 	maxParked = 10_000
+	// How often the end of its log is asked for then.
+	endsEvery = 5 * time.Second
 )
 
 // release returns what of a fetched slice may be delivered, and what is parked.
@@ -104,7 +106,7 @@ func (f *follower) release(ev *Fetched) (now, parked *Fetched) {
 	n := sort.Search(len(ev.Records), func(i int) bool { return ev.Records[i].Offset >= limit })
 	switch {
 	case n < len(ev.Records) || len(ev.Records) == 0 && ev.Next > limit:
-		if _, waits := f.since[ev.state]; !waits {
+		if _, waits := f.since[ev.state]; !waits || n > 0 {
 			f.since[ev.state] = time.Now()
 		}
 	default:
@@ -230,6 +232,7 @@ func (c *Consumer) followLog(topic string) error {
 		return err
 	}
 	news := make(map[string]map[Partition]int64)
+	written := make(entryTimes)
 	for {
 		if len(left) == 0 {
 			// Everything that was there when we began is read. Before that
@@ -258,12 +261,42 @@ func (c *Consumer) followLog(topic string) error {
 			if err != nil || !slices.Contains(c.config.sync.groups, e.Group) {
 				return // not for us
 			}
+			if !written.isNews(e, r) {
+				return
+			}
 			if news[e.Group] == nil {
 				news[e.Group] = make(map[Partition]int64)
 			}
 			news[e.Group][e.Partition] = e.Offset
 		})
 	}
+}
+
+// entryTimes are when the last entries of a commit log were written, and to
+// which partition of it.
+type entryTimes map[entryKey]entryTime
+
+type entryKey struct {
+	group string
+	Partition
+}
+
+type entryTime struct {
+	partition int32
+	at        time.Time
+}
+
+// isNews reports whether an entry is the newest of those that were read. In one
+// partition of the log that is so. But what is in another one, because the log
+// got more partitions, may have been read in any order.
+func (t entryTimes) isNews(e CommitLogEntry, r *kgo.Record) bool {
+	k := entryKey{e.Group, e.Partition}
+	last, ok := t[k]
+	if ok && last.partition != r.Partition && r.Timestamp.Before(last.at) {
+		return false
+	}
+	t[k] = entryTime{r.Partition, r.Timestamp}
+	return true
 }
 
 // endsOf returns the end of each partition that has something in it.
@@ -304,6 +337,53 @@ func (c *Consumer) gateOf(s *epochState) (limit int64, group string, since time.
 	limit, group = c.follower.limit(s.Partition)
 	since, waits = c.follower.since[s]
 	return limit, group, since, waits
+}
+
+// stopCrowded pauses partitions of which more is parked than may be, and returns
+// them. Consumer.mu is held; the caller tells kgo, before it is polled again.
+func (c *Consumer) stopCrowded() (ps []Partition) {
+	for _, s := range c.stream.crowded {
+		if s.waiting > maxParked && c.open[s.Partition] == s {
+			s.paused |= pausedForGate
+			ps = append(ps, s.Partition)
+		}
+	}
+	c.stream.crowded = nil
+	return ps
+}
+
+// watchEnds keeps the ends of logs up to date that are not fetched because much
+// of them is parked.
+func (c *Consumer) watchEnds() {
+	admin := kadm.NewClient(c.client)
+	for c.sleep(c.root, endsEvery) {
+		waiting := make(map[Partition]*epochState)
+		c.mu.Lock()
+		for p, s := range c.open {
+			if s.paused&pausedForGate != 0 {
+				waiting[p] = s
+			}
+		}
+		c.mu.Unlock()
+		if len(waiting) == 0 {
+			continue
+		}
+		list := admin.ListEndOffsets
+		if c.readCommitted() {
+			list = admin.ListCommittedOffsets
+		}
+		ends, err := list(c.root, topicsOf(slices.Collect(maps.Keys(waiting)))...)
+		if err != nil {
+			continue // the ends that are known are what there is; asked again soon
+		}
+		c.mu.Lock()
+		for p, s := range waiting {
+			if end, ok := ends.Lookup(p.Topic, p.Number); ok && end.Err == nil {
+				s.end = max(s.end, end.Offset)
+			}
+		}
+		c.mu.Unlock()
+	}
 }
 
 // ungate lets a partition be fetched again of which little is parked any more.
