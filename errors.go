@@ -204,8 +204,8 @@ func (e *StepError) Unwrap() error { return e.Err }
 // their user's function returned in it.
 func NewStepError[T any](step string, m Message[T], err error) *StepError {
 	e := &StepError{Step: step, Epoch: m.Epoch(), Offset: -1, Err: err}
-	if r := m.Record(); r != nil {
-		e.Offset = r.Offset
+	if r := m.root(); r.span != nil { // whose record may have been recycled
+		e.Offset = r.offset()
 	}
 	return e
 }

@@ -87,7 +87,7 @@ func (j *judge) reject(next *letter) error {
 	j.consecutive++
 	e := &DeadLetterLimitError{
 		Partition:   next.slot.span.owner.state.Partition,
-		Offset:      next.slot.span.records[next.slot.index].Offset,
+		Offset:      next.slot.offset(),
 		Rejected:    j.rejected,
 		Seen:        j.seen,
 		Consecutive: j.consecutive,

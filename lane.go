@@ -302,7 +302,7 @@ func (l *Lane) located(err error, about *span) error {
 	located = &StepError{Step: l.stepName(), Epoch: l.of, Offset: -1, Err: err}
 	if about != nil {
 		located.Epoch = about.owner.state.Epoch
-		located.Offset = about.records[0].Offset
+		located.Offset = about.first
 	}
 	return located
 }

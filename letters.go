@@ -22,6 +22,7 @@ type letters struct {
 	wake   func()               // of the run loop
 	failed func(*letter, error) // ends the run
 	signal chan struct{}        // there is something to do for serve
+	copies bool                 // letters are copies, because what is delivered is recycled
 
 	ctx    context.Context // of the producer
 	cancel context.CancelFunc
@@ -73,7 +74,7 @@ type letter struct {
 
 func (l *letter) state() *epochState { return l.slot.span.owner.state }
 
-func (l *letter) offset() int64 { return l.slot.span.records[l.slot.index].Offset }
+func (l *letter) offset() int64 { return l.slot.offset() }
 
 // fenced reports whether the message's next owner finds it again.
 func (l *letter) fenced() bool { return l.state().fenced.Load() }

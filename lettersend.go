@@ -164,6 +164,9 @@ func (l *letters) produce(next *letter, attempt int) (returned bool) {
 
 func (l *letters) record(next *letter) *kgo.Record {
 	r := next.slot.span.records[next.slot.index]
+	if l.copies { // another attempt may deliver it while the producer still has this one
+		r = copyOf(r)
+	}
 	return newLetter(l.policy.Topic, r, DeadLetterOrigin{
 		Partition: next.state().Partition,
 		Offset:    r.Offset,

@@ -8,7 +8,7 @@ func (m Message[T]) Offsets(e Epoch) (first, last int64, ok bool) {
 	case s.span == nil:
 		return 0, 0, false
 	case s.span.from == nil:
-		offset := s.span.records[s.index].Offset
+		offset := s.offset()
 		return offset, offset, s.span.owner.state.Epoch == e
 	}
 	return s.offsets(e)
@@ -17,7 +17,7 @@ func (m Message[T]) Offsets(e Epoch) (first, last int64, ok bool) {
 func (s slot) offsets(e Epoch) (first, last int64, ok bool) {
 	s.each(func(s slot) bool {
 		if s.span.owner.state.Epoch == e {
-			offset := s.span.records[s.index].Offset
+			offset := s.offset()
 			if !ok {
 				first, last, ok = offset, offset, true
 			}

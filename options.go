@@ -21,6 +21,7 @@ type consumerConfig struct {
 	start          StartPolicy
 	reset          *StartPolicy
 	sync           *synchronization
+	recycle        bool
 }
 
 // EndOfPartitionEvents makes Poll return EndOfPartition events.
@@ -84,6 +85,9 @@ func (c *Consumer) newClient(root context.Context, group string, user []kgo.Opt)
 		kgo.KeepControlRecords(),
 		kgo.FetchMaxWait(defaultFetchMaxWait),
 		kgo.WithHooks(transportHooks{c}, &c.lease),
+	}
+	if c.config.recycle {
+		opts = append(opts, kgo.WithPools(new(pools)))
 	}
 	if c.config.regex {
 		opts = append(opts, kgo.ConsumeRegex(), kgo.ConsumeTopics(c.topics...))

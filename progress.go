@@ -29,7 +29,7 @@ type progress struct {
 	compactAt int     // how many spans there are when done ones are dropped again
 	dropped   int     // how many were before these
 	watermark position
-	timestamp time.Time // of the last record below the watermark
+	timestamp time.Time // of the last record below the watermark; with recycle, of the last whole span's
 	known     bool      // whether there is a watermark yet
 	committed int64     // the watermark that was committed last; -1
 	logged    bool      // whether it is in the commit log; what the last owner committed may not be
@@ -64,6 +64,7 @@ type tracker struct {
 	settled  atomic.Int64 // records of spans that were settled
 	commitAt atomic.Int64 // of settled: when a commit is due; 0: never
 	spanSize int          // how many records to put into a span, at most
+	recycle  bool         // whether records go back to kgo's pools
 	watched  atomic.Bool  // whether the run loop waits for any span to settle
 	again    again
 	wake     func() // wakes the run loop; never blocks
@@ -119,6 +120,7 @@ func (p *progress) append(records []*kgo.Record, next position, now time.Time) [
 		s := &spans[i]
 		s.records = records[i*size : min((i+1)*size, len(records))]
 		s.init(len(s.records), &p.state.fenced)
+		s.number()
 		s.owner = p
 		s.since = now
 		s.bytes = sizeOf(s.records, len(spans), i)
@@ -193,13 +195,11 @@ func (p *progress) advance() {
 			p.spans[p.head] = nil
 			continue
 		}
-		// Reads the first record that is not done, never one before it:
-		// those may have been recycled.
 		if !p.known {
 			p.watermark, p.known = position{-1, -1}, true
 		}
-		p.watermark.offset = s.records[done].Offset
-		if done > 0 {
+		p.watermark.offset = s.offset(done)
+		if done > 0 && !p.run.recycle {
 			p.timestamp = s.records[done-1].Timestamp
 		}
 		break
@@ -247,7 +247,7 @@ func (p *progress) pending() (n int) {
 // here.
 func (p *progress) oldest() (offset int64, since time.Time, ok bool) {
 	if s, at := p.oldestSpan(); s != nil {
-		return s.records[at].Offset, s.since, true
+		return s.offset(at), s.since, true
 	}
 	return 0, time.Time{}, false
 }
@@ -289,6 +289,9 @@ func (p *progress) spanSettled(s *span) {
 	if p.run.told != nil {
 		p.run.told(s)
 	}
+	if p.run.recycle && s.returned.Load() == 0 {
+		recycle(s.records)
+	}
 	p.unsettled.Add(-1)
 	p.count(-len(s.records), -s.bytes)
 	settled := p.run.settled.Add(int64(len(s.records)))
@@ -320,7 +323,7 @@ func (p *progress) returned(s *span, index int) {
 	if !p.draining.Load() && !p.state.fenced.Load() {
 		p.run.misused(&StepError{
 			Epoch:  p.state.Epoch,
-			Offset: s.records[index].Offset,
+			Offset: s.offset(index),
 			Err:    ErrReturned,
 		})
 	}

@@ -87,6 +87,7 @@ func newRun(p *Processor) *run {
 	r.consumer.markersStay = true
 	r.tracker.wake = r.consumer.wake
 	r.tracker.spanSize = spanSize
+	r.tracker.recycle = r.consumer.config.recycle
 	if every := p.config.commitEvery; every > 0 {
 		r.tracker.spanSize = min(spanSize, every)
 		r.tracker.commitAt.Store(int64(every))
@@ -98,6 +99,7 @@ func newRun(p *Processor) *run {
 		r.letters = newLetters(*policy, r.consumer.group, r.log, r.consumer.wake, func(l *letter, err error) {
 			r.post(func() { r.lettersFail(l, err) })
 		})
+		r.letters.copies = r.tracker.recycle
 		r.tracker.rejected = r.letters.rejected
 	}
 	r.tracker.misused = func(err error) { r.post(func() { r.fail(err) }) }
@@ -324,7 +326,7 @@ func (r *run) rejection(s *span, index int, err error) error {
 	if step := (*StepError)(nil); errors.As(err, &step) {
 		return err
 	}
-	return &StepError{Step: s.owner.lane.stepName(), Epoch: s.owner.state.Epoch, Offset: s.records[index].Offset, Err: err}
+	return &StepError{Step: s.owner.lane.stepName(), Epoch: s.owner.state.Epoch, Offset: s.offset(index), Err: err}
 }
 
 // setAlarm wakes the loop when something is due next. What was due by now has

@@ -31,9 +31,11 @@ type span struct {
 
 	// In a source span.
 	owner   *progress
-	records []*kgo.Record
-	next    position  // where to go on once all of the span is done
-	last    time.Time // of the last record's timestamp
+	records []*kgo.Record // not to be looked at once the span is settled: see recycle
+	first   int64         // offset
+	offsets []int64       // nil if they follow each other from first on
+	next    position      // where to go on once all of the span is done
+	last    time.Time     // of the last record's timestamp
 	since   time.Time
 	bytes   int
 	markers atomic.Uint64 // of transactions; set before they are acked
@@ -51,6 +53,27 @@ type slot struct {
 func (s *span) init(n int, mayBeFenced *atomic.Bool) {
 	s.full = ^uint64(0) >> (spanSize - n)
 	s.mayBeFenced = mayBeFenced
+}
+
+// number notes the records' offsets.
+func (s *span) number() {
+	n := len(s.records)
+	s.first = s.records[0].Offset
+	if s.records[n-1].Offset-s.first == int64(n-1) {
+		return
+	}
+	s.offsets = make([]int64, n) // a compacted log, or markers that were stripped
+	for i, r := range s.records {
+		s.offsets[i] = r.Offset
+	}
+}
+
+// offset returns that of a record, which may have been recycled.
+func (s *span) offset(i int) int64 {
+	if s.offsets == nil {
+		return s.first + int64(i)
+	}
+	return s.offsets[i]
 }
 
 // maybe is for spans whose messages come from several epochs: it is true.
@@ -190,6 +213,9 @@ func (s *span) fenced(index uint8) bool {
 	})
 	return fenced
 }
+
+// offset returns that of a source slot's record.
+func (s slot) offset() int64 { return s.span.offset(int(s.index)) }
 
 // root returns the first source slot that a slot leads back to.
 func (s slot) root() (root slot) {

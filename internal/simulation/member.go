@@ -85,6 +85,9 @@ func (m *member) start() {
 		start = arroyo.StartLatest()
 	}
 	copts := []arroyo.ConsumerOption{arroyo.ClientOptions(opts...), arroyo.Start(start)}
+	if w.plan.recycle {
+		copts = append(copts, arroyo.RecycleRecords())
+	}
 	of := group
 	if m.plan.follows {
 		of = behind

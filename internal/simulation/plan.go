@@ -15,6 +15,7 @@ type plan struct {
 	partitions int
 	latest     bool   // the group starts at the end
 	limits     bool   // of dead letters
+	recycle    bool   // records
 	follows    string // how a second group follows the first: log, offsets, or not at all
 	length     time.Duration
 	members    []memberPlan
@@ -43,7 +44,7 @@ type step struct {
 
 func (p *plan) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %s, %d partitions, latest %t, limits %t, follows %q, %v\n", p.seed, p.protocol, p.partitions, p.latest, p.limits, p.follows, p.length)
+	fmt.Fprintf(&b, "seed %d: %s, %d partitions, latest %t, limits %t, recycle %t, follows %q, %v\n", p.seed, p.protocol, p.partitions, p.latest, p.limits, p.recycle, p.follows, p.length)
 	for _, m := range p.members {
 		fmt.Fprintf(&b, "  %s: partitioned %t, static %t, in flight %d, commits every %v or %d, drains within %v: %s\n",
 			m.name, m.partitioned, m.static, m.maxInFlight, m.interval, m.every, m.drain, m.pipeline)
@@ -70,6 +71,7 @@ func draw(seed uint64) *plan {
 		partitions: pick(rng, 1, 2, 3, 4, 6),
 		latest:     rng.IntN(8) == 0,
 		limits:     rng.IntN(6) == 0,
+		recycle:    seed%3 == 0,
 		length:     between(rng, 20*time.Second, 70*time.Second),
 	}
 	n := pick(rng, 1, 2, 2, 3, 3, 4, 6)
