@@ -136,7 +136,6 @@ func TestRecycleRecordsWithGaps(t *testing.T) {
 			for j := range 10 { // all but the last of each key go
 				broker.ProduceRecords(&kgo.Record{Topic: topic, Key: fmt.Appendf(nil, "%d", i*10+j%7), Value: []byte("v")})
 			}
-			broker.ProduceTransaction(topic, "t", "t")
 		}
 		broker.Compact(topic)
 		records := broker.Records(topic)
