@@ -17,30 +17,33 @@ type assignment struct {
 
 // checker reads the history.
 type checker struct {
-	w       *world
-	log     map[int32][]int64          // offsets of the records to be processed
-	ids     map[int32]map[int64]string // of these
-	base    map[int32]int64            // where the group began
-	done    map[int32]map[int64]bool
-	first   map[int32]int // of log: the first that is not done
-	ended   map[assignment]time.Time
-	current map[*life]map[int32]assignment // of a life, by partition
-	highest map[int32]int64                // that was committed
-	given   map[int32]map[int64]bool       // to those who follow
+	w          *world
+	log        map[int32][]int64          // offsets of the records to be processed
+	ids        map[int32]map[int64]string // of these
+	base       map[int32]int64            // where the group began
+	startAsked map[int32]bool             // somebody asked to commit the log's start
+	done       map[int32]map[int64]bool
+	first      map[int32]int // of log: the first that is not done
+	ended      map[assignment]time.Time
+	current    map[*life]map[int32]assignment // of a life, by partition
+	highest    map[int32]int64                // that was committed and accepted
+	given      map[int32]map[int64]bool       // to those who follow
 }
 
 func (w *world) check() {
+	w.judgeLastAsked()
 	c := &checker{
-		w:       w,
-		log:     make(map[int32][]int64),
-		ids:     make(map[int32]map[int64]string),
-		base:    make(map[int32]int64),
-		done:    make(map[int32]map[int64]bool),
-		first:   make(map[int32]int),
-		ended:   make(map[assignment]time.Time),
-		current: make(map[*life]map[int32]assignment),
-		highest: make(map[int32]int64),
-		given:   make(map[int32]map[int64]bool),
+		w:          w,
+		log:        make(map[int32][]int64),
+		ids:        make(map[int32]map[int64]string),
+		base:       make(map[int32]int64),
+		startAsked: make(map[int32]bool),
+		done:       make(map[int32]map[int64]bool),
+		first:      make(map[int32]int),
+		ended:      make(map[assignment]time.Time),
+		current:    make(map[*life]map[int32]assignment),
+		highest:    make(map[int32]int64),
+		given:      make(map[int32]map[int64]bool),
 	}
 	for _, r := range w.broker.Records(topic) {
 		if !w.produced[string(r.Value)] {
@@ -107,7 +110,7 @@ func (c *checker) order() {
 			}
 			c.given[f.partition][f.offset] = true
 		case factAsked:
-			c.highest[f.partition] = max(c.highest[f.partition], f.offset)
+			c.accepted(f)
 		case factCommit:
 			if f.life.member.plan.follows {
 				continue
@@ -122,17 +125,36 @@ func (c *checker) order() {
 	}
 }
 
+// accepted notes what others may rely on: what the brokers took. Where the group
+// begins at the end, the first such offset is its start, and nothing before that
+// is its concern. A start that was refused, or asked for by a member that is
+// gone, is nobody's.
+func (c *checker) accepted(f fact) {
+	p := f.partition
+	if f.offset == 0 {
+		c.startAsked[p] = true
+	}
+	if !f.accepted {
+		return
+	}
+	c.highest[p] = max(c.highest[p], f.offset)
+	if _, begun := c.base[p]; begun {
+		return
+	}
+	c.base[p] = 0
+	if c.w.plan.latest {
+		c.base[p] = f.offset
+	} else if !c.startAsked[p] {
+		c.violation(f, "I15: the group begins at %d, not at the start", f.offset)
+	}
+}
+
 // commit checks one commit against what was done until then.
 func (c *checker) commit(f fact) {
 	p := f.partition
 	base, begun := c.base[p]
-	if !begun {
-		// Where the group begins: nothing before it is its concern.
-		if !c.w.plan.latest && f.offset > 0 {
-			c.violation(f, "I1: the group begins at %d, not at the start", f.offset)
-		}
-		c.base[p] = f.offset
-		return
+	if !begun && c.w.plan.latest {
+		return // it would have said where the group begins, but was refused
 	}
 	offsets := c.log[p]
 	i := c.first[p]

@@ -18,6 +18,7 @@ type fact struct {
 	offset    int64
 	id        string
 	excuse    string
+	accepted  bool // of factAsked: the group has it
 }
 
 type factKind string
@@ -28,7 +29,7 @@ const (
 	factLetter    factKind = "dead letter"
 	factGiven     factKind = "given"  // to a member that follows
 	factCommit    factKind = "commit" // was asked for by a life
-	factAsked     factKind = "asked"  // a commit, by whoever it was
+	factAsked     factKind = "asked"  // a commit of the first group, by whoever it was
 	factAssigned  factKind = "assigned"
 	factRevoked   factKind = "revoked"
 	factLost      factKind = "lost"
@@ -46,11 +47,13 @@ type history struct {
 	facts []fact
 }
 
-func (h *history) add(f fact) {
+// add returns the index of what it added.
+func (h *history) add(f fact) int {
 	f.at = time.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.facts = append(h.facts, f)
+	return len(h.facts) - 1
 }
 
 func (f fact) String() string {

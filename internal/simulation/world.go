@@ -47,6 +47,8 @@ type world struct {
 	postponed []func() // until the broker is up
 	faults    []*memkafka.Fault
 
+	lastAsked []int // facts of the last commit request, not yet known to be accepted
+
 	mu         sync.Mutex
 	violations []string
 }
@@ -313,16 +315,22 @@ func delaying(key kmsg.Key) func(*world, int, time.Duration) {
 	}
 }
 
-// watchCommits notes every commit that is asked for.
+// watchCommits notes every commit that is asked for. Controls run one after the
+// other, and each commit is over before the next: then the group shows what
+// became of the one before.
 func (w *world) watchCommits() {
 	w.broker.Cluster().ControlKey(int16(kmsg.OffsetCommit), func(kreq kmsg.Request) (kmsg.Response, error, bool) {
 		w.broker.Cluster().KeepControl()
 		req := kreq.(*kmsg.OffsetCommitRequest)
+		if req.Group == group {
+			w.judgeLastAsked()
+		}
 		l := w.lifeOf(req.MemberID)
 		for _, rt := range req.Topics {
 			for _, rp := range rt.Partitions {
 				if req.Group == group {
-					w.history.add(fact{kind: factAsked, partition: rp.Partition, offset: rp.Offset})
+					i := w.history.add(fact{kind: factAsked, partition: rp.Partition, offset: rp.Offset})
+					w.lastAsked = append(w.lastAsked, i)
 				}
 				if l == nil {
 					continue
@@ -332,6 +340,19 @@ func (w *world) watchCommits() {
 		}
 		return nil, nil, false
 	})
+}
+
+// judgeLastAsked finds out what the brokers accepted of the last request.
+func (w *world) judgeLastAsked() {
+	committed := w.broker.Committed(group, topic)
+	w.history.mu.Lock()
+	defer w.history.mu.Unlock()
+	for _, i := range w.lastAsked {
+		f := &w.history.facts[i]
+		at, ok := committed[f.partition]
+		f.accepted = ok && at == f.offset
+	}
+	w.lastAsked = nil
 }
 
 func (w *world) lifeOf(memberID string) *life {
