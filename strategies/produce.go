@@ -35,12 +35,14 @@ type Producer interface {
 // flight, and returns what was not produced.
 //
 // Errors that may pass are retried by the client, for ever unless
-// kgo.RecordDeliveryTimeout or kgo.RecordRetries is set. One that comes out of it
-// is a *ProduceError. If the brokers refuse the record for what it is (too
-// large, or invalid), the message is rejected as arroyo.Invalid. So that no
-// other is, a record that was refused together with others of a batch is tried
-// once more alone. Any other error ends the run, but if it may pass and the
-// partition is being drained, the message is returned.
+// kgo.RecordDeliveryTimeout or kgo.RecordRetries is set; but a connection that is
+// closed at once, as a proxy does while its broker is gone, only with
+// kgo.AlwaysRetryEOF. One that comes out of it is a *ProduceError. If the brokers
+// refuse the record for what it is (too large, or invalid), the message is
+// rejected as arroyo.Invalid. So that no other is, a record that was refused
+// together with others of a batch is tried once more alone. Any other error ends
+// the run, but if it may pass and the partition is being drained, the message is
+// returned.
 //
 // The client is the caller's: it may be that of other steps and of the consumer
 // (Consumer.Client), and is closed after the run. One that flushes by hand
@@ -72,6 +74,9 @@ type ProduceError struct {
 }
 
 func (e *ProduceError) Error() string {
+	if isFirstEOF(e.Err) {
+		return fmt.Sprintf("produce to topic %q: %v; if the configuration is right, a proxy or a broker that was ending closed the connection, and kgo.AlwaysRetryEOF makes the client try again", e.Topic, e.Err)
+	}
 	if e.Retriable {
 		return fmt.Sprintf("produce to topic %q: %v; the client gave up (see kgo.RecordDeliveryTimeout and kgo.RecordRetries)", e.Topic, e.Err)
 	}
@@ -92,7 +97,15 @@ func isRefusal(err error) bool {
 }
 
 func mayPass(err error) bool {
-	return errors.Is(err, kgo.ErrRecordTimeout) || errors.Is(err, kgo.ErrRecordRetries) || kerr.IsRetriable(err)
+	return errors.Is(err, kgo.ErrRecordTimeout) || errors.Is(err, kgo.ErrRecordRetries) || kerr.IsRetriable(err) || isFirstEOF(err)
+}
+
+// isFirstEOF reports whether a connection was closed before it was of any use.
+// The client takes that for wrong TLS or SASL, and does not try again; but what
+// stands between it and a broker that restarts does it as well.
+func isFirstEOF(err error) bool {
+	_, ok := errors.AsType[*kgo.ErrFirstReadEOF](err)
+	return ok
 }
 
 // produce does all of its work on the lane, but for its window.

@@ -367,6 +367,7 @@ func TestProduceFails(t *testing.T) {
 		"timeout":  {fmt.Errorf("%w: last", kgo.ErrRecordTimeout), true},
 		"retries":  {kgo.ErrRecordRetries, true},
 		"a closed": {kgo.ErrClientClosed, false},
+		"a proxy":  {&kgo.ErrFirstReadEOF{}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -394,7 +395,11 @@ func TestProduceFails(t *testing.T) {
 // In a drain an error that may pass is the next owner's to try; one that does
 // not pass ends the run even so.
 func TestProduceFailsInADrain(t *testing.T) {
-	for name, err := range map[string]error{"passes": kgo.ErrRecordTimeout, "does not": kerr.TopicAuthorizationFailed} {
+	for name, err := range map[string]error{
+		"passes":         kgo.ErrRecordTimeout,
+		"passes, closed": &kgo.ErrFirstReadEOF{},
+		"does not":       kerr.TopicAuthorizationFailed,
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var a acks
@@ -406,11 +411,20 @@ func TestProduceFailsInADrain(t *testing.T) {
 				synctest.Wait()
 				a.all()[0].ack(err)
 				<-p.Done()
-				if passes := name == "passes"; passes != (p.Err() == nil) {
+				if passes := name != "does not"; passes != (p.Err() == nil) {
 					t.Errorf("the run ended with %v", p.Err())
 				}
 			})
 		})
+	}
+}
+
+// A connection that is closed at once may be a proxy's doing: the error says how
+// to go on then.
+func TestProduceErrorOfAClosedConnection(t *testing.T) {
+	err := &strategies.ProduceError{Topic: "out", Retriable: true, Err: &kgo.ErrFirstReadEOF{}}
+	if !strings.Contains(err.Error(), "kgo.AlwaysRetryEOF") {
+		t.Errorf("the error is %q, want one that names kgo.AlwaysRetryEOF", err)
 	}
 }
 
