@@ -26,8 +26,6 @@ type checker struct {
 	first      map[int32]int // of log: the first that is not done
 	ended      map[assignment]time.Time
 	current    map[*life]map[int32]assignment // of a life, by partition
-	highest    map[int32]int64                // that was committed and accepted
-	given      map[int32]map[int64]bool       // to those who follow
 }
 
 func (w *world) check() {
@@ -42,8 +40,6 @@ func (w *world) check() {
 		first:      make(map[int32]int),
 		ended:      make(map[assignment]time.Time),
 		current:    make(map[*life]map[int32]assignment),
-		highest:    make(map[int32]int64),
-		given:      make(map[int32]map[int64]bool),
 	}
 	for _, r := range w.broker.Records(topic) {
 		if !w.produced[string(r.Value)] {
@@ -52,7 +48,6 @@ func (w *world) check() {
 		if c.ids[r.Partition] == nil {
 			c.ids[r.Partition] = make(map[int64]string)
 			c.done[r.Partition] = make(map[int64]bool)
-			c.given[r.Partition] = make(map[int64]bool)
 		}
 		c.log[r.Partition] = append(c.log[r.Partition], r.Offset)
 		c.ids[r.Partition][r.Offset] = string(r.Value)
@@ -63,6 +58,7 @@ func (w *world) check() {
 	c.order()
 	c.outcomes()
 	c.duplicates()
+	c.follow()
 }
 
 func (c *checker) violation(f fact, format string, args ...any) {
@@ -104,11 +100,6 @@ func (c *checker) order() {
 			if f.kind == factLetter != isInvalid(f.id) {
 				c.violation(f, "I7: a dead letter of a valid message, or an invalid one that was processed")
 			}
-		case factGiven:
-			if f.offset >= c.highest[f.partition] {
-				c.violation(f, "I14: given when %d was committed", c.highest[f.partition])
-			}
-			c.given[f.partition][f.offset] = true
 		case factAsked:
 			c.accepted(f)
 		case factCommit:
@@ -137,7 +128,6 @@ func (c *checker) accepted(f fact) {
 	if !f.accepted {
 		return
 	}
-	c.highest[p] = max(c.highest[p], f.offset)
 	if _, begun := c.base[p]; begun {
 		return
 	}
@@ -176,9 +166,6 @@ func (c *checker) outcomes() {
 	for p, offsets := range c.log {
 		for _, o := range offsets {
 			base, begun := c.base[p]
-			if c.w.plan.follows != "" && !c.given[p][o] {
-				c.w.violation("I14: offset %d of partition %d (%s) was not given to those who follow", o, p, c.ids[p][o])
-			}
 			if !c.done[p][o] && (!begun || o >= base) {
 				c.w.violation("I1: lost: offset %d of partition %d (%s); the group began at %d", o, p, c.ids[p][o], base)
 			}

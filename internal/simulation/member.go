@@ -95,7 +95,7 @@ func (m *member) start() {
 		if w.plan.follows == "offsets" {
 			source = arroyo.GroupOffsets(300 * time.Millisecond)
 		}
-		copts = append(copts, arroyo.Synchronize(source, group))
+		copts = append(copts, arroyo.Synchronize(source, w.followed()...))
 	}
 	consumer, err := arroyo.NewConsumer(of, []string{topic}, copts...)
 	if err != nil {

@@ -63,6 +63,22 @@ var mutants = []mutant{
 	{"user code that ignores its context is waited for", "I8", []edit{
 		{"drain.go", "if !r.waitForLanes(lanes, abandonGrace) {", "if !r.waitForLanes(lanes, time.Hour) {"},
 	}},
+	{"a record at the gate is let through", "I14", []edit{
+		{"synchronize.go", "ev.Records[i].Offset >= limit })", "ev.Records[i].Offset > limit })"},
+	}},
+	{"a followed group that does not exist yet is not waited for", "I14", []edit{
+		{"synchronize.go", "if at := f.at[g][p]; i == 0 || at < offset {", "if at, ok := f.at[g][p]; i == 0 || ok && at < offset {"},
+	}},
+	{"that a followed group was set back is not noticed", "I14", []edit{
+		{"synchronize.go", "maps.Copy(known, at)", "for p, o := range at {\n\t\t\t\tknown[p] = max(known[p], o)\n\t\t\t}"},
+		{"synchronize.go", "clear(at) // what", "_ = at // what"},
+	}},
+	{"a follower learns of commits late", "I14", []edit{
+		{"synchronize.go", "if !c.sleep(c.root, every) {", "if !c.sleep(c.root, every+30*time.Second) {"},
+	}},
+	{"what waits for a followed group stays parked", "I14", []edit{
+		{"synchronize.go", "c.stream.unparkGated()\n", ""},
+	}},
 	{"what failed is not fetched again", "I10", []edit{
 		{"stream.go", "if c.sleep(s.ctx, pause) {", "if false && c.sleep(s.ctx, pause) {"},
 	}},

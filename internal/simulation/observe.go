@@ -30,6 +30,7 @@ const (
 	factGiven     factKind = "given"  // to a member that follows
 	factCommit    factKind = "commit" // was asked for by a life
 	factAsked     factKind = "asked"  // a commit of the first group, by whoever it was
+	factAudit     factKind = "audit"  // a commit of the second group that is followed
 	factAssigned  factKind = "assigned"
 	factRevoked   factKind = "revoked"
 	factLost      factKind = "lost"

@@ -13,10 +13,12 @@ type plan struct {
 	seed       uint64
 	protocol   string // cooperative, eager, kip848
 	partitions int
-	latest     bool   // the group starts at the end
-	limits     bool   // of dead letters
-	recycle    bool   // records
-	follows    string // how a second group follows the first: log, offsets, or not at all
+	latest     bool       // the group starts at the end
+	limits     bool       // of dead letters
+	recycle    bool       // records
+	follows    string     // how a second group follows the first: log, offsets, or not at all
+	audit      *auditPlan // a third group, which it follows as well; nil: none
+	troubled   bool       // whether anything fails that is not user code
 	length     time.Duration
 	members    []memberPlan
 	steps      []step // by time
@@ -49,6 +51,7 @@ func (p *plan) String() string {
 		fmt.Fprintf(&b, "  %s: partitioned %t, static %t, in flight %d, commits every %v or %d, drains within %v: %s\n",
 			m.name, m.partitioned, m.static, m.maxInFlight, m.interval, m.every, m.drain, m.pipeline)
 	}
+	b.WriteString(p.audit.String())
 	for _, s := range p.steps {
 		fmt.Fprintf(&b, "  %8v %s\n", s.at.Round(time.Millisecond), s.what)
 	}
@@ -152,11 +155,13 @@ func (p *plan) drawSteps(rng *rand.Rand, calm bool) {
 			p.drawTrouble(rng, at())
 		}
 	}
+	p.drawAudit()
 	slices.SortStableFunc(p.steps, func(a, b step) int { return int(a.at - b.at) })
 }
 
 // drawTrouble adds a fault, and its end.
 func (p *plan) drawTrouble(rng *rand.Rand, from time.Duration) {
+	p.troubled = true
 	m := rng.IntN(len(p.members))
 	name := p.members[m].name
 	lasts := pick(rng, between(rng, 100*time.Millisecond, 3*time.Second), between(rng, 3*time.Second, 20*time.Second), between(rng, 40*time.Second, 70*time.Second))

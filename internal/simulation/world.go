@@ -37,6 +37,7 @@ type world struct {
 	plan    *plan
 	broker  *memkafka.Broker
 	members []*member
+	auditor *auditor // nil: of a plan without
 	history history
 	calm    atomic.Bool // the trouble is over
 	healed  time.Time   // since when
@@ -60,6 +61,9 @@ func newWorld(t testing.TB, p *plan) *world {
 		w.members = append(w.members, &member{world: w, plan: m})
 	}
 	w.watchCommits()
+	if p.audit != nil {
+		w.auditor = newAuditor(w)
+	}
 	return w
 }
 
@@ -101,6 +105,9 @@ func (w *world) heal() {
 	}
 	for _, m := range w.members {
 		m.network(func(h hostControl) { h.Heal() })
+	}
+	if w.auditor != nil {
+		w.auditor.catchUp()
 	}
 	w.produce(20, "plain")
 	w.members[0].join()
@@ -164,6 +171,9 @@ func (w *world) end() {
 		if l != nil {
 			<-l.ended
 		}
+	}
+	if w.auditor != nil {
+		w.auditor.end()
 	}
 	// User code that does not listen goes on after its run has ended.
 	for _, m := range w.members {
@@ -322,7 +332,10 @@ func (w *world) watchCommits() {
 	w.broker.Cluster().ControlKey(int16(kmsg.OffsetCommit), func(kreq kmsg.Request) (kmsg.Response, error, bool) {
 		w.broker.Cluster().KeepControl()
 		req := kreq.(*kmsg.OffsetCommitRequest)
-		if req.Group == group {
+		switch req.Group {
+		case audit:
+			return nil, nil, false // the auditor tells of it
+		case group:
 			w.judgeLastAsked()
 		}
 		l := w.lifeOf(req.MemberID)
