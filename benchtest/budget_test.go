@@ -3,6 +3,8 @@ package benchtest
 import (
 	"os"
 	"testing"
+
+	"github.com/arroyo-go/arroyo/benchtest/internal/bench"
 )
 
 // ciEnv turns on the tests that measure time.
@@ -21,15 +23,21 @@ func TestBudget(t *testing.T) {
 		mostCPU    = 1.25 // of the bare loop's
 		mostAllocs = 0.05 // a record, on top of the bare loop's
 	)
-	s := startBroker(t, large(records))
-	c := compare(t, s, "budget", rounds, forEach)
-	bare, arroyo := c.perRecord(c.bare, allocs), c.perRecord(c.arroyo, allocs)
-	ratio := c.ratio(cpu)
-	t.Logf("CPU: %.3f of the bare loop's; allocations a record: %.4f, bare %.4f", ratio, arroyo, bare)
-	if arroyo > bare+mostAllocs {
-		t.Errorf("%.4f allocations a record, the bare loop %.4f: profile BenchmarkEndToEnd with -memprofile", arroyo, bare)
+	s := startBroker(t, bench.Large(records))
+	all, err := bench.Compare(t.Context(), s, group(t), rounds, bench.Bare(bench.None), bench.Shared(bench.None), bench.Recycling(bench.None))
+	if err != nil {
+		t.Fatal(err)
 	}
-	if ratio > mostCPU {
-		t.Errorf("CPU is %.3f of the bare loop's, more than %v: profile BenchmarkEndToEnd with -cpuprofile", ratio, mostCPU)
+	bare := all[0]
+	for _, s := range all[1:] {
+		allocs, limit := s.PerRecord(bench.Allocs), bare.PerRecord(bench.Allocs)+mostAllocs
+		cpu, _, _ := s.Ratio(bench.CPUTime, bare)
+		t.Logf("%s: CPU %.3f of the bare loop's; allocations a record: %.4f", s.Name, cpu, allocs)
+		if allocs > limit {
+			t.Errorf("%s: %.4f allocations a record, more than %.4f: profile BenchmarkEndToEnd with -memprofile", s.Name, allocs, limit)
+		}
+		if cpu > mostCPU {
+			t.Errorf("%s: CPU is %.3f of the bare loop's, more than %v: profile BenchmarkEndToEnd with -cpuprofile", s.Name, cpu, mostCPU)
+		}
 	}
 }

@@ -1,57 +1,54 @@
 package benchtest
 
 import (
-	"fmt"
 	"runtime"
 	"testing"
+
+	"github.com/arroyo-go/arroyo/benchtest/internal/bench"
 )
 
-// BenchmarkEndToEnd compares a Processor with a bare kgo loop. One op is all
-// rounds of the comparison.
+// BenchmarkEndToEnd compares processors with loops that one writes with kgo
+// alone.
 func BenchmarkEndToEnd(b *testing.B) {
-	const (
-		records = 2_000_000
-		rounds  = 7
-		ballast = 256 << 20
-	)
-	s := startBroker(b, large(records))
+	s := startBroker(b, bench.Large(size(2_000_000, 300_000)))
+	rounds := size(7, 2)
 	for _, e := range []struct {
 		name    string
-		last    ending
+		readers []bench.Reader
 		ballast int // bytes of live heap that the program has besides
 	}{
-		{"ForEach", forEach, 0},
-		{"ForEachBatch1000", forEachBatch, 0},
-		{"ForEach-Ballast", forEach, ballast},
-		{"ForEachBatch1000-Ballast", forEachBatch, ballast},
+		{"ForEach", []bench.Reader{bench.Bare(bench.None), bench.Shared(bench.None)}, 0},
+		{"ForEachBatch", []bench.Reader{bench.Bare(bench.None), bench.Batching()}, 0},
+		{"Partitioned", []bench.Reader{bench.Bare(bench.None), bench.Partitioned(bench.None)}, 0},
+		{"DeadLetters", []bench.Reader{bench.Bare(bench.None), bench.DeadLettering()}, 0},
+		{"Recycle", []bench.Reader{bench.Bare(bench.None), bench.Pooled(bench.None), bench.Recycling(bench.None)}, 0},
+		{"ForEach-Ballast", []bench.Reader{bench.Bare(bench.None), bench.Shared(bench.None)}, 256 << 20},
 	} {
 		b.Run(e.name, func(b *testing.B) {
 			live := make([]byte, e.ballast)
-			var c comparison
-			for op := 0; b.Loop(); op++ {
-				c.add(compare(b, s, fmt.Sprintf("%s-%d", e.name, op), rounds, e.last))
-			}
+			compare(b, s, rounds, e.readers...)
 			runtime.KeepAlive(live)
-			report(b, c)
 		})
 	}
 }
 
-func report(b *testing.B, c comparison) {
-	for _, who := range []struct {
-		name   string
-		rounds []usage
-	}{
-		{"bare", c.bare},
-		{"arroyo", c.arroyo},
-	} {
-		b.ReportMetric(c.records*median(who.rounds, speed), who.name+"-records/s")
-		b.ReportMetric(c.perRecord(who.rounds, cpu), who.name+"-cpu-ns/record")
-		b.ReportMetric(c.perRecord(who.rounds, allocs), who.name+"-allocs/record")
-		b.ReportMetric(c.perRecord(who.rounds, bytes), who.name+"-B/record")
-		b.ReportMetric(median(who.rounds, gcs), who.name+"-GCs")
+// BenchmarkProduce compares a Produce step with a loop that produces and
+// flushes before it commits.
+func BenchmarkProduce(b *testing.B) {
+	s := startBroker(b, bench.Large(size(500_000, 100_000)))
+	compare(b, s, size(5, 2), bench.Forwarding(), bench.Producing())
+}
+
+// BenchmarkMatrix is EndToEnd/ForEach for values, codecs, partitions and work
+// of all kinds; with -short for a few.
+func BenchmarkMatrix(b *testing.B) {
+	for _, cell := range bench.Matrix() {
+		if testing.Short() && !cell.Short {
+			continue
+		}
+		b.Run(cell.String(), func(b *testing.B) {
+			s := startBroker(b, cell.Layout(testing.Short()))
+			compare(b, s, size(3, 1), cell.Readers()...)
+		})
 	}
-	b.ReportMetric(c.ratio(cpu), "cpu-ratio")
-	b.ReportMetric(c.ratio(speed), "throughput-ratio")
-	b.ReportMetric(0, "ns/op") // an op is all rounds
 }

@@ -1,6 +1,6 @@
 //go:build !unix
 
-package benchtest
+package bench
 
 import "time"
 
