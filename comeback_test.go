@@ -329,3 +329,112 @@ func drainWithin(t *testing.T, c *arroyo.Consumer, most time.Duration) {
 		t.Errorf("the drain took %v, want at most %v", took, most)
 	}
 }
+
+// I15 also where the start of a group is found out on the way back: it is
+// committed before anything is read, and so are the partitions that there were.
+func TestI15TakenBackAtTheStart(t *testing.T) {
+	for _, code := range []*kerr.Error{kerr.UnknownMemberID, kerr.IllegalGeneration} {
+		for _, p := range protocols {
+			t.Run(code.Message+p.name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					broker := memkafka.New(t, memkafka.Topic(topic, 2))
+					produce(broker, 10)
+					start := func() *arroyo.Consumer {
+						return openConsumer(t, broker, arroyo.ClientOptions(p.opts...), arroyo.Start(arroyo.StartLatest()))
+					}
+					broker.Cluster().Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetCommit}, Err: code})
+					first := start()
+					done := inBackground(t, first, func(ev arroyo.Event) {
+						if f, ok := ev.(*arroyo.Fetched); ok {
+							t.Errorf("the first member, which was to skip all, read %d records", len(f.Records))
+						}
+					})
+					time.Sleep(2 * time.Minute)
+					if at := broker.Committed(group, topic); at[0] != 5 || at[1] != 5 {
+						t.Errorf("committed: %v, want where the group starts", at)
+					}
+					first.Close()
+					<-done
+					produce(broker, 20) // nobody is there
+					broker.AddPartitions(topic, 3)
+					produceTo(broker, 2, 5)
+					second := start()
+					if got := read(t, second, 25); len(got[0]) != 10 || len(got[1]) != 10 || len(got[2]) != 5 {
+						t.Errorf("the second member read %v, want all that came after the first", got)
+					}
+				})
+			})
+		}
+	}
+}
+
+// How many partitions there were when the group began is known also after its
+// epochs were replaced: one that is added later starts at its beginning.
+func TestI15PartitionAddedAfterASeek(t *testing.T) {
+	underEveryProtocol(t, func(t *testing.T, opts []kgo.Opt) {
+		broker := memkafka.New(t, memkafka.Topic(topic, 2))
+		produce(broker, 10)
+		latest := arroyo.Start(arroyo.StartLatest())
+		c := openConsumer(t, broker, arroyo.ClientOptions(opts...), latest)
+		old := expect[*arroyo.Assigned](t, c).Epochs
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if ev, err := c.Poll(ctx); err == nil {
+			t.Fatalf("got %T %+v, want nothing while it starts at the end", ev, ev)
+		}
+		if err := c.Seek(map[arroyo.Epoch]int64{old[0]: 0, old[1]: 0}); err != nil {
+			t.Fatal(err)
+		}
+		expect[*arroyo.Lost](t, c)
+		es := expect[*arroyo.Assigned](t, c).Epochs
+		read(t, c, 10)
+		if err := c.Commit(t.Context(), map[arroyo.Epoch]int64{es[0]: 5, es[1]: 5}); err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+		broker.AddPartitions(topic, 3)
+		produceTo(broker, 2, 5)
+		second := openConsumer(t, broker, arroyo.ClientOptions(opts...), latest)
+		if got := read(t, second, 5); len(got[2]) != 5 {
+			t.Errorf("read %v, want all of the new partition", got)
+		}
+	})
+}
+
+// Nor is it forgotten by a member that had to ask for the group's offsets itself.
+func TestI15PartitionAddedAfterARepair(t *testing.T) {
+	underEveryProtocol(t, func(t *testing.T, opts []kgo.Opt) {
+		broker := memkafka.New(t, memkafka.Topic(topic, 2))
+		start := func() *arroyo.Consumer {
+			return openConsumer(t, broker, arroyo.ClientOptions(opts...), arroyo.Start(arroyo.StartLatest()))
+		}
+		first := start()
+		expect[*arroyo.Assigned](t, first)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if ev, err := first.Poll(ctx); err == nil {
+			t.Fatalf("got %T %+v, want nothing", ev, ev)
+		}
+		first.Close()
+		produce(broker, 10)
+		broker.Cluster().Fault(kfake.Fault{
+			Keys: []kmsg.Key{kmsg.OffsetFetch}, Topic: topic, Err: kerr.TopicAuthorizationFailed, Count: 1,
+		})
+		second := start()
+		es := expect[*arroyo.Assigned](t, second).Epochs
+		for n := 0; n < 10; {
+			if f, ok := next(t, second).(*arroyo.Fetched); ok { // and a Failed
+				n += len(f.Records)
+			}
+		}
+		if err := second.Commit(t.Context(), map[arroyo.Epoch]int64{es[0]: 5, es[1]: 5}); err != nil {
+			t.Fatal(err)
+		}
+		second.Close()
+		broker.AddPartitions(topic, 3)
+		produceTo(broker, 2, 5)
+		if got := read(t, start(), 5); len(got[2]) != 5 {
+			t.Errorf("read %v, want all of the new partition", got)
+		}
+	})
+}

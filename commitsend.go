@@ -92,7 +92,7 @@ func (c *Consumer) metadataOf(offsets map[*epochState]position) map[Partition]*s
 	defer c.mu.Unlock()
 	metadata := make(map[Partition]*string, len(offsets))
 	for s := range offsets {
-		text := s.metadata
+		text := c.metadata[s.Partition]
 		metadata[s.Partition] = &text
 	}
 	return metadata

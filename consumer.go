@@ -51,13 +51,14 @@ type Consumer struct {
 	follower      *follower
 	open          map[Partition]*epochState
 	lastEpoch     uint64
-	owned         map[Partition]bool // kgo's view of what is ours
-	paused        map[Partition]bool // what kgo was told to pause
-	rebalanceFrom time.Time          // when the rebalance that goes on began; zero if none
-	inSession     bool               // kgo's last hook was an Assigned
-	drainEvent    *Revoked           // the event of Drain, once there is one
-	leaving       bool               // kgo's hooks are part of our own leave
-	ending        bool               // Close was called, or the leave is done
+	owned         map[Partition]bool   // kgo's view of what is ours
+	paused        map[Partition]bool   // what kgo was told to pause
+	metadata      map[Partition]string // of commits for what is owned, see startMetadata
+	rebalanceFrom time.Time            // when the rebalance that goes on began; zero if none
+	inSession     bool                 // kgo's last hook was an Assigned
+	drainEvent    *Revoked             // the event of Drain, once there is one
+	leaving       bool                 // kgo's hooks are part of our own leave
+	ending        bool                 // Close was called, or the leave is done
 
 	// Of kgo's hooks, which never run at the same time.
 	sessionFrom  time.Time // when the last session began
@@ -108,6 +109,7 @@ func NewConsumer(group string, topics []string, opts ...ConsumerOption) (*Consum
 		open:     make(map[Partition]*epochState),
 		owned:    make(map[Partition]bool),
 		paused:   make(map[Partition]bool),
+		metadata: make(map[Partition]string),
 	}
 	c.gate.init()
 	c.stream.init()

@@ -26,7 +26,7 @@ type epochState struct {
 	startAt    int64         // what StartAt said; -1: nothing
 	errorPause time.Duration // after the last of several errors in a row
 	started    bool          // whether kgo got a position for it
-	metadata   string        // of its commits, see startMetadata
+	begins     bool          // the group begins where it starts, and that is not committed yet
 }
 
 // fence ends the epoch. It is not called with a lock held: cancelling a

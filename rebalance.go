@@ -27,6 +27,7 @@ func (c *Consumer) onAssigned(ctx context.Context, _ *kgo.Client, assigned map[s
 	var states []*epochState
 	for _, p := range partitionsOf(assigned) {
 		c.owned[p] = true
+		delete(c.metadata, p) // its last owner's commits say it
 		if c.drainEvent == nil && !c.ending && c.open[p] == nil {
 			states = append(states, c.openEpoch(p))
 		}

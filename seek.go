@@ -53,7 +53,7 @@ func (c *Consumer) moveLocked(states []*epochState, at map[Partition]position, w
 	}
 	c.stream.discard(states)
 	c.stream.push(&Lost{Epochs: epochsOf(states), Reason: why, states: states})
-	c.stream.push(&moving{at, why})
+	c.stream.push(&moving{at, nil, why})
 }
 
 // moving are partitions of ours without an epoch that are to go on at other
@@ -62,8 +62,9 @@ func (c *Consumer) moveLocked(states []*epochState, at map[Partition]position, w
 // It is the goroutine that polls which sets kgo's positions, between two of its
 // polls: so no record of an old position can get into a new epoch.
 type moving struct {
-	at  map[Partition]position
-	why error
+	at    map[Partition]position
+	begun []Partition // of these: at which the group begins
+	why   error
 }
 
 func (*moving) event() {}
@@ -82,6 +83,7 @@ func (c *Consumer) moved(m *moving) Event {
 			s.fetched = position{m.at[p].offset, -1}
 			s.started = true // by setPositions below; taken for one that kgo has no position for, it would go back
 			s.paused = pausedForStart
+			s.begins = slices.Contains(m.begun, p)
 			states = append(states, s)
 		}
 	}
@@ -101,9 +103,12 @@ func (c *Consumer) moved(m *moving) Event {
 func (c *Consumer) assignedBy(states []*epochState, why error) *Assigned {
 	ev := &Assigned{Epochs: epochsOf(states), states: states, Reason: why, consumer: c, hold: hold{released: make(chan struct{})}}
 	ev.then = func() {
-		c.mu.Lock()
-		c.stream.push(&starting{states})
-		c.mu.Unlock()
+		c.running.start(func() {
+			c.begin(states)
+			c.mu.Lock()
+			c.stream.push(&starting{states})
+			c.mu.Unlock()
+		})
 	}
 	deadline := time.Now().Add(c.budget)
 	c.running.start(func() {
@@ -111,6 +116,24 @@ func (c *Consumer) assignedBy(states []*epochState, why error) *Assigned {
 		ev.release()
 	})
 	return ev
+}
+
+// begin commits where the group begins, which could not be done before there
+// were epochs.
+func (c *Consumer) begin(states []*epochState) {
+	commits := make(map[*epochState]position)
+	c.mu.Lock()
+	for _, s := range states {
+		if s.begins && s.startAt < 0 {
+			commits[s] = s.fetched
+		}
+	}
+	c.mu.Unlock()
+	if len(commits) > 0 {
+		ctx, cancel := context.WithTimeout(c.root, c.budget)
+		defer cancel()
+		c.commitStarts(ctx, commits)
+	}
 }
 
 // starting are epochs whose Assigned was released.
@@ -183,7 +206,7 @@ func (s *stream) isMoving(p Partition) bool {
 // takeBack makes partitions go on at the committed offsets that nobody reads.
 func (c *Consumer) takeBack(ctx context.Context, ps []Partition) {
 	c.tellPauses(ps)
-	at, err := c.committedOrStart(ctx, ps)
+	at, begun, err := c.committedOrStart(ctx, ps)
 	if err != nil {
 		// The session is about to end, and the next one tries again; if
 		// not, a rejoin makes for a next one.
@@ -191,33 +214,31 @@ func (c *Consumer) takeBack(ctx context.Context, ps []Partition) {
 		return
 	}
 	c.mu.Lock()
-	c.stream.push(&moving{at, ErrTakenBack})
+	c.stream.push(&moving{at, begun, ErrTakenBack})
 	c.mu.Unlock()
 }
 
-// committedOrStart fetches where the group is, or where it starts. It tries
-// until ctx ends.
-func (c *Consumer) committedOrStart(ctx context.Context, ps []Partition) (map[Partition]position, error) {
-	var at map[Partition]position
-	err := c.trying(ctx, func() (err error) {
+// committedOrStart fetches where the group is, or where it starts: these
+// partitions are begun. It tries until ctx ends.
+func (c *Consumer) committedOrStart(ctx context.Context, ps []Partition) (at map[Partition]position, begun []Partition, err error) {
+	err = c.trying(ctx, func() (err error) {
 		at, err = c.fetchOffsets(ctx, ps)
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var missing []Partition
 	for _, p := range ps {
 		if at[p].offset < 0 {
-			missing = append(missing, p)
+			begun = append(begun, p)
 		}
 	}
-	if len(missing) == 0 {
-		return at, nil
+	if len(begun) == 0 {
+		return at, nil, nil
 	}
-	starts, err := c.resolveStarts(ctx, missing)
+	starts, err := c.resolveStarts(ctx, begun)
 	maps.Copy(at, starts)
-	return at, err
+	return at, begun, err
 }
 
 var errOmitted = errors.New("the broker's answer leaves it out")
@@ -252,6 +273,7 @@ func (c *Consumer) fetchOffsets(ctx context.Context, ps []Partition) (map[Partit
 		names[id] = topic
 	}
 	at := make(map[Partition]position, len(ps))
+	metadata := make(map[Partition]string)
 	for i := range resp.Groups {
 		if err := kerr.ErrorForCode(resp.Groups[i].ErrorCode); err != nil {
 			return nil, &GroupError{c.group, err}
@@ -268,6 +290,9 @@ func (c *Consumer) fetchOffsets(ctx context.Context, ps []Partition) (map[Partit
 					return nil, &PartitionError{p, err}
 				}
 				at[p] = position{rp.Offset, rp.LeaderEpoch}
+				if rp.Metadata != nil && rp.Offset >= 0 {
+					metadata[p] = *rp.Metadata
+				}
 			}
 		}
 	}
@@ -276,6 +301,9 @@ func (c *Consumer) fetchOffsets(ctx context.Context, ps []Partition) (map[Partit
 			return nil, &PartitionError{p, errOmitted}
 		}
 	}
+	c.mu.Lock()
+	maps.Copy(c.metadata, metadata)
+	c.mu.Unlock()
 	return at, nil
 }
 
@@ -295,7 +323,7 @@ func (c *Consumer) repair(states []*epochState) {
 			ps = append(ps, s.Partition)
 		}
 		ctx, cancel := context.WithTimeout(c.root, c.budget)
-		at, err := c.committedOrStart(ctx, ps)
+		at, _, err := c.committedOrStart(ctx, ps)
 		cancel()
 		if err == nil {
 			c.mu.Lock()

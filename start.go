@@ -3,6 +3,7 @@ package arroyo
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -118,13 +119,18 @@ func (c *Consumer) resolveStarts(ctx context.Context, missing []Partition) (map[
 		}
 	}
 	c.mu.Unlock()
-	if err := c.commit(ctx, commits, false); err != nil && ctx.Err() == nil {
+	c.commitStarts(ctx, commits)
+	return starts, ctx.Err()
+}
+
+func (c *Consumer) commitStarts(ctx context.Context, commits map[*epochState]position) {
+	var lost *NotHeldError // then it is its next owner who starts
+	if err := c.commit(ctx, commits, false); err != nil && ctx.Err() == nil && !errors.As(err, &lost) {
 		// Starting all the same would be right for this member only.
 		c.mu.Lock()
 		c.report("start", Epoch{}, fmt.Errorf("arroyo: the first offsets of the group were not committed: %w", err), isFatal(err))
 		c.mu.Unlock()
 	}
-	return starts, ctx.Err()
 }
 
 // trying calls f until it succeeds or ctx ends, and reports what is wrong.

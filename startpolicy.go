@@ -159,8 +159,8 @@ func (c *Consumer) list(ctx context.Context, policy StartPolicy, ps []Partition)
 			return nil, &PartitionError{p, l.Err}
 		}
 		at[p] = position{l.Offset, -1}
-		if s := c.open[p]; s != nil && s.metadata == "" {
-			s.metadata = startMetadata(len(listed[p.Topic]))
+		if c.metadata[p] == "" {
+			c.metadata[p] = startMetadata(len(listed[p.Topic]))
 		}
 	}
 	return at, nil
@@ -203,9 +203,9 @@ func (c *Consumer) offsetsFetched(_ context.Context, client *kgo.Client, resp *k
 		for j := range resp.Groups[i].Topics {
 			t := &resp.Groups[i].Topics[j]
 			for _, rp := range t.Partitions {
-				s := c.open[Partition{t.Topic, rp.Partition}]
-				if s != nil && s.metadata == "" && rp.Metadata != nil && rp.Offset >= 0 {
-					s.metadata = *rp.Metadata
+				p := Partition{t.Topic, rp.Partition}
+				if c.metadata[p] == "" && rp.Metadata != nil && rp.Offset >= 0 {
+					c.metadata[p] = *rp.Metadata
 				}
 			}
 		}
