@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/arroyo-go/arroyo"
 	"github.com/arroyo-go/arroyo/memkafka"
@@ -215,5 +217,31 @@ func TestRevokeBesideAHangingParallelTask(t *testing.T) {
 				m.shutDown(t)
 			})
 		})
+	}
+}
+
+// When the brokers are back, the last commit of a drain does not wait for long
+// behind an older one that kgo tries again.
+func TestI8LastCommitBehindAnOlderOne(t *testing.T) {
+	for _, answer := range []*kerr.Error{kerr.NotCoordinator, kerr.CoordinatorLoadInProgress} {
+		for after := 15 * time.Second; after < 20*time.Second; after += 700 * time.Millisecond {
+			inEveryMode(t, func(t *testing.T, opts []kgo.Opt, start starter) {
+				broker := memkafka.New(t, memkafka.Topic(topic, 2))
+				var ledger ledger
+				m := start(t, broker, ledger.pipeline("m"), opts, arroyo.DrainTimeout(2*time.Second))
+				broker.WaitStable(group, 1)
+				time.Sleep(2 * time.Second)
+				fault := broker.Fail(kmsg.OffsetCommit, answer)
+				produce(broker, 10)
+				time.Sleep(after)
+				fault.Heal()
+				began := time.Now()
+				m.shutDown(t)
+				if took := time.Since(began); took > 1500*time.Millisecond {
+					t.Errorf("the shutdown took %v", took)
+				}
+				expectCommitted(t, broker)
+			})
+		}
 	}
 }

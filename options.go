@@ -55,7 +55,9 @@ func Regex() ConsumerOption {
 // balancers and the rest. It may be given several times; later options win.
 //
 // Arroyo's own defaults where kgo's differ: kgo.FetchMaxWait is 250 ms,
-// because a partition that is resumed waits for the fetch in flight. The
+// because a partition that is resumed waits for the fetch in flight;
+// kgo.RetryBackoffFn goes up to a second only, for up to 80 times
+// (kgo.RequestRetries), so that what waits goes on when brokers are back. The
 // protocol is cooperative-sticky unless kgo.Balancers or
 // kgo.ServerSideBalancer (KIP-848) says otherwise. NewConsumer refuses the
 // options that Arroyo has to set itself with an *OwnedOptionError.
@@ -84,6 +86,8 @@ func (c *Consumer) newClient(root context.Context, group string, user []kgo.Opt)
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
 		kgo.KeepControlRecords(),
 		kgo.FetchMaxWait(defaultFetchMaxWait),
+		kgo.RetryBackoffFn(retryBackoff),
+		kgo.RequestRetries(maxRetries),
 		kgo.WithHooks(transportHooks{c}, &c.lease),
 	}
 	if c.config.recycle {
@@ -102,6 +106,22 @@ func (c *Consumer) newClient(root context.Context, group string, user []kgo.Opt)
 		return nil, err
 	}
 	return client, nil
+}
+
+const (
+	minRetryBackoff = 250 * time.Millisecond
+	maxRetryBackoff = time.Second
+	// As kgo's default, they take more than a minute.
+	maxRetries = 80
+)
+
+// retryBackoff is how long kgo waits after so many failures of a request in a
+// row. Its own default goes up to 5 s, and a commit that is needed at the end of
+// a drain would wait as long behind an older one, though the brokers are back.
+func retryBackoff(fails int) time.Duration {
+	d := minRetryBackoff << min(max(fails-1, 0), 2)
+	// Up to a fifth less, so that not all members come at the same time.
+	return d - time.Duration(time.Now().UnixNano()%int64(d/5))
 }
 
 // refusal tells an option that is wrong in itself from one that contradicts
