@@ -38,9 +38,12 @@ func (p *Processor) Health() error {
 }
 
 // HealthHandler serves Health to probes: 200 and "ok", or 503 and what is
-// wrong. It changes nothing.
+// wrong. It changes nothing, and serves GET and HEAD only.
 func (p *Processor) HealthHandler() http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !isRead(w, r) {
+			return
+		}
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		if err := p.Health(); err != nil {
 			w.WriteHeader(http.StatusServiceUnavailable)
@@ -51,14 +54,28 @@ func (p *Processor) HealthHandler() http.Handler {
 	})
 }
 
-// StatusHandler serves Status as JSON. It changes nothing, and what it tells is
-// topics, offsets, names of steps and errors: no payloads.
+// StatusHandler serves Status as JSON. It changes nothing, serves GET and HEAD
+// only, and what it tells is topics, offsets, names of steps and errors: no
+// payloads.
 func (p *Processor) StatusHandler() http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !isRead(w, r) {
+			return
+		}
 		w.Header().Set("Content-Type", "application/json")
 		encoder := json.NewEncoder(w)
 		encoder.SetIndent("", "  ")
 		// An error is that of the connection; nobody is left to tell.
 		_ = encoder.Encode(p.Status())
 	})
+}
+
+// isRead reports whether a request is one that reads; it answers others.
+func isRead(w http.ResponseWriter, r *http.Request) bool {
+	if r.Method == http.MethodGet || r.Method == http.MethodHead {
+		return true
+	}
+	w.Header().Set("Allow", "GET, HEAD")
+	http.Error(w, "this only tells how things are: use GET", http.StatusMethodNotAllowed)
+	return false
 }
