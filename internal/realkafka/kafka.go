@@ -106,10 +106,27 @@ func (k *Kafka) ClientOptions() []kgo.Opt {
 // next to, a parallel test.
 func (k *Kafka) Restart(tb testing.TB) {
 	tb.Helper()
+	err := k.RestartWith(tb.Context())
+	if errors.Is(err, ErrForeign) {
+		tb.Skipf("restarts the broker: %v: unset it to run this test", err)
+	}
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// ErrForeign is the error of [Kafka.RestartWith] for a Kafka that somebody else
+// started.
+var ErrForeign = errors.New("that is not possible with the Kafka of " + envBrokers)
+
+// RestartWith is [Kafka.Restart] for programs: it returns an error, which is
+// [ErrForeign] if the broker is not ours. The context bounds it.
+func (k *Kafka) RestartWith(ctx context.Context) error {
 	if k.broker == nil {
-		tb.Skipf("restarts the broker, which is not possible with the Kafka of %s: unset it to run this test", envBrokers)
+		return ErrForeign
 	}
-	if err := k.broker.restart(tb.Context()); err != nil {
-		tb.Fatalf("restart the broker: %v", err)
+	if err := k.broker.restart(ctx); err != nil {
+		return fmt.Errorf("restart the broker: %w", err)
 	}
+	return nil
 }
