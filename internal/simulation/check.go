@@ -15,6 +15,9 @@ type assignment struct {
 	epoch arroyo.Epoch
 }
 
+// session is the members' session timeout: kgo's and the brokers' default.
+const session = 45 * time.Second
+
 // checker reads the history.
 type checker struct {
 	w          *world
@@ -29,7 +32,7 @@ type checker struct {
 }
 
 func (w *world) check() {
-	w.judgeLastAsked()
+	w.judgeLastAsked(w.broker.Cluster().GroupInfo(group))
 	c := &checker{
 		w:          w,
 		log:        make(map[int32][]int64),
@@ -72,6 +75,7 @@ func (c *checker) order() {
 		kind factKind
 	}
 	last := make(map[key]int64)
+	cut := make(map[*life]time.Time)
 	for _, f := range c.w.history.facts {
 		a := assignment{f.life, f.epoch}
 		switch f.kind {
@@ -82,7 +86,18 @@ func (c *checker) order() {
 			c.current[f.life][f.partition] = a
 		case factRevoked, factLost:
 			c.ended[a] = f.at
+		case factCut:
+			cut[f.life] = f.at
+		case factHealed:
+			delete(cut, f.life)
+		case factAbandoned:
+			if c.w.plan.calm && f.life.member.plan.pipeline.pace == 0 {
+				c.violation(f, "I8: a drain was past its deadline, and nothing was in its way")
+			}
 		case factHanded:
+			if since, is := cut[f.life]; is && f.at.Sub(since) > session {
+				c.violation(f, "I3: handed out %v after the member was cut off; its session has ended", f.at.Sub(since))
+			}
 			if at, over := c.ended[a]; over && f.at.After(at) {
 				c.violation(f, "I3: handed out %v after its epoch ended", f.at.Sub(at))
 			}
@@ -102,16 +117,23 @@ func (c *checker) order() {
 			}
 		case factAsked:
 			c.accepted(f)
+			if f.life == nil || f.life.crashed.Load() {
+				continue
+			}
+			// One that was refused before may be tried again behind a newer
+			// one that was refused as well.
+			k := key{c.current[f.life][f.partition], factCommit}
+			if before, ok := last[k]; ok && f.offset < before && !c.w.delayed() {
+				c.violation(f, "I2: %d was committed before in the same epoch", before)
+			}
+			if f.accepted {
+				last[k] = f.offset
+			}
 		case factCommit:
 			if f.life.member.plan.follows {
 				continue
 			}
 			c.commit(f)
-			k := key{c.current[f.life][f.partition], factCommit}
-			if before, ok := last[k]; ok && f.offset < before && !c.w.delayed() {
-				c.violation(f, "I2: committed %d before in the same epoch", before)
-			}
-			last[k] = f.offset
 		}
 	}
 }
@@ -127,6 +149,9 @@ func (c *checker) accepted(f fact) {
 	}
 	if !f.accepted {
 		return
+	}
+	if f.owner != "" {
+		c.violation(f, "I2: committed, though the brokers have given the partition to %s", f.owner)
 	}
 	if _, begun := c.base[p]; begun {
 		return

@@ -197,12 +197,13 @@ func (m *member) crash() {
 }
 
 // network does something to the network of the life that goes on.
-func (m *member) network(f func(hostControl)) {
+func (m *member) network(kind factKind, f func(hostControl)) {
 	m.mu.Lock()
 	l := m.life
 	m.mu.Unlock()
 	if l != nil && !isClosed(l.ended) && !l.crashed.Load() {
 		f(l.host)
+		l.see(fact{kind: kind})
 	}
 }
 

@@ -18,7 +18,8 @@ type fact struct {
 	offset    int64
 	id        string
 	excuse    string
-	accepted  bool // of factAsked: the group has it
+	accepted  bool   // of factAsked: the group has it
+	owner     string // of factAsked: the other member that has the partition
 }
 
 type factKind string
@@ -37,6 +38,8 @@ const (
 	factAbandoned factKind = "abandoned" // work of an epoch at a deadline
 	factEnded     factKind = "ended"     // a life, with its error
 	factCrashed   factKind = "crashed"
+	factCut       factKind = "cut off" // nothing reaches the brokers
+	factHealed    factKind = "healed"
 )
 
 // dropped is the excuse of a record that was dropped: that may be decided again.

@@ -19,6 +19,7 @@ type plan struct {
 	follows    string     // how a second group follows the first: log, offsets, or not at all
 	audit      *auditPlan // a third group, which it follows as well; nil: none
 	troubled   bool       // whether anything fails that is not user code
+	calm       bool       // nothing happens that may leave work undone
 	length     time.Duration
 	members    []memberPlan
 	steps      []step // by time
@@ -66,6 +67,15 @@ func between(rng *rand.Rand, from, to time.Duration) time.Duration {
 	return from + time.Duration(rng.Int64N(int64(to-from)+1))
 }
 
+// drawInterval returns a CommitInterval: mostly a short one, and now and then one
+// that never wakes anybody in time.
+func drawInterval(rng *rand.Rand) time.Duration {
+	if rng.IntN(6) == 0 {
+		return 90 * time.Second
+	}
+	return between(rng, 50*time.Millisecond, 2*time.Second)
+}
+
 func draw(seed uint64) *plan {
 	rng := rand.New(rand.NewPCG(seed, 0x5eed))
 	p := &plan{
@@ -78,7 +88,8 @@ func draw(seed uint64) *plan {
 		length:     between(rng, 20*time.Second, 70*time.Second),
 	}
 	n := pick(rng, 1, 2, 2, 3, 3, 4, 6)
-	calm := rng.IntN(5) == 0 // only what may leave no duplicates
+	calm := rng.IntN(5) == 0
+	p.calm = calm
 	static := rng.IntN(4) == 0
 	for i := range n {
 		p.members = append(p.members, memberPlan{
@@ -87,7 +98,7 @@ func draw(seed uint64) *plan {
 			static:      static && rng.IntN(2) == 0,
 			maxInFlight: pick(rng, 5, 50, 200, 50_000),
 			every:       pick(rng, 0, 0, 0, 1, 10, 64),
-			interval:    between(rng, 50*time.Millisecond, 2*time.Second),
+			interval:    drawInterval(rng),
 			drain:       between(rng, 3*time.Second, 20*time.Second),
 			pipeline:    drawPipeline(rng, calm),
 		})
@@ -100,7 +111,7 @@ func draw(seed uint64) *plan {
 				follows:     true,
 				partitioned: rng.IntN(2) == 0,
 				maxInFlight: pick(rng, 50, 50_000),
-				interval:    between(rng, 50*time.Millisecond, 2*time.Second),
+				interval:    drawInterval(rng),
 				drain:       between(rng, 3*time.Second, 20*time.Second),
 				pipeline:    pipelinePlan{end: "follow", pace: pick(rng, 0, between(rng, 0, 5*time.Millisecond))},
 			})
@@ -167,16 +178,18 @@ func (p *plan) drawTrouble(rng *rand.Rand, from time.Duration) {
 	lasts := pick(rng, between(rng, 100*time.Millisecond, 3*time.Second), between(rng, 3*time.Second, 20*time.Second), between(rng, 40*time.Second, 70*time.Second))
 	slow := between(rng, time.Millisecond, 2*time.Second)
 	times := pick(rng, 1, 2, 10)
-	host := func(f func(h hostControl)) func(w *world) { return func(w *world) { w.members[m].network(f) } }
-	heal := host(func(h hostControl) { h.Heal() })
+	host := func(kind factKind, f func(h hostControl)) func(w *world) {
+		return func(w *world) { w.members[m].network(kind, f) }
+	}
+	heal := host(factHealed, func(h hostControl) { h.Heal() })
 	type trouble struct {
 		what     string
 		do, undo func(w *world)
 	}
 	kinds := []trouble{
-		{name + "'s network is cut", host(func(h hostControl) { h.Cut() }), heal},
-		{name + "'s network lets nothing through", host(func(h hostControl) { h.BlackHole() }), heal},
-		{fmt.Sprintf("%s's network is slow by %v", name, slow), host(func(h hostControl) { h.Slow(slow) }), heal},
+		{name + "'s network is cut", host(factCut, func(h hostControl) { h.Cut() }), heal},
+		{name + "'s network lets nothing through", host(factCut, func(h hostControl) { h.BlackHole() }), heal},
+		{fmt.Sprintf("%s's network is slow by %v", name, slow), host(factHealed, func(h hostControl) { h.Slow(slow) }), heal},
 		{"the broker goes down", func(w *world) { w.down() }, func(w *world) { w.up() }},
 		{"the coordinator moves", func(w *world) { w.broker.MoveCoordinator(group) }, nil},
 		{"leaders move", func(w *world) { w.moveLeaders() }, nil},

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -93,6 +94,7 @@ func (w *world) run() {
 	w.converge()
 	w.end()
 	w.check()
+	w.checkLeft()
 }
 
 // heal ends all trouble.
@@ -104,7 +106,7 @@ func (w *world) heal() {
 		f.Heal()
 	}
 	for _, m := range w.members {
-		m.network(func(h hostControl) { h.Heal() })
+		m.network(factHealed, func(h hostControl) { h.Heal() })
 	}
 	if w.auditor != nil {
 		w.auditor.catchUp()
@@ -303,6 +305,7 @@ var faults = []struct {
 		w.faults = append(w.faults, w.broker.Disconnect(kmsg.OffsetCommit, memkafka.OfGroup(group), memkafka.Times(times)))
 	}},
 	{"fetches fail", false, failing(kmsg.Fetch, kerr.NotLeaderForPartition)},
+	{"fetches fail, and kgo does not know why", false, failing(kmsg.Fetch, kerr.UnknownServerError)},
 	{"fetches take long", true, delaying(kmsg.Fetch)},
 	{"offset fetches fail", false, failing(kmsg.OffsetFetch, kerr.CoordinatorLoadInProgress)},
 	{"dead letters fail", false, func(w *world, times int, _ time.Duration) {
@@ -325,25 +328,33 @@ func delaying(key kmsg.Key) func(*world, int, time.Duration) {
 	}
 }
 
-// watchCommits notes every commit that is asked for. Controls run one after the
-// other, and each commit is over before the next: then the group shows what
-// became of the one before.
+// watchCommits notes every commit that is asked for, and who has the partition
+// by then, as the brokers see it. Controls run one after the other, and each
+// commit is over before the next: then the group shows what became of the one
+// before.
 func (w *world) watchCommits() {
-	w.broker.Cluster().ControlKey(int16(kmsg.OffsetCommit), func(kreq kmsg.Request) (kmsg.Response, error, bool) {
-		w.broker.Cluster().KeepControl()
+	cluster := w.broker.Cluster()
+	cluster.ControlKey(int16(kmsg.OffsetCommit), func(kreq kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
 		req := kreq.(*kmsg.OffsetCommitRequest)
+		owners := make(map[int32]string)
 		switch req.Group {
 		case audit:
 			return nil, nil, false // the auditor tells of it
 		case group:
-			w.judgeLastAsked()
+			info := cluster.GroupInfo(group)
+			w.judgeLastAsked(info)
+			owners = ownersOf(info)
 		}
 		l := w.lifeOf(req.MemberID)
 		for _, rt := range req.Topics {
 			for _, rp := range rt.Partitions {
 				if req.Group == group {
-					i := w.history.add(fact{kind: factAsked, partition: rp.Partition, offset: rp.Offset})
-					w.lastAsked = append(w.lastAsked, i)
+					f := fact{kind: factAsked, life: l, partition: rp.Partition, offset: rp.Offset}
+					if owner := owners[rp.Partition]; owner != req.MemberID {
+						f.owner = owner
+					}
+					w.lastAsked = append(w.lastAsked, w.history.add(f))
 				}
 				if l == nil {
 					continue
@@ -355,15 +366,29 @@ func (w *world) watchCommits() {
 	})
 }
 
+// ownersOf returns which member has been assigned which partition.
+func ownersOf(info *kfake.GroupInfo) map[int32]string {
+	owners := make(map[int32]string)
+	if info != nil {
+		for _, m := range info.Members {
+			for _, p := range m.Assignment[topic] {
+				owners[p] = m.MemberID
+			}
+		}
+	}
+	return owners
+}
+
 // judgeLastAsked finds out what the brokers accepted of the last request.
-func (w *world) judgeLastAsked() {
-	committed := w.broker.Committed(group, topic)
+func (w *world) judgeLastAsked(info *kfake.GroupInfo) {
 	w.history.mu.Lock()
 	defer w.history.mu.Unlock()
 	for _, i := range w.lastAsked {
 		f := &w.history.facts[i]
-		at, ok := committed[f.partition]
-		f.accepted = ok && at == f.offset
+		if info != nil {
+			at, ok := info.Commits[topic][f.partition]
+			f.accepted = ok && at.Offset == f.offset && !at.At.Before(f.at)
+		}
 	}
 	w.lastAsked = nil
 }
