@@ -90,6 +90,14 @@ func (c *Consumer) onlyCommitted(entries map[*epochState]*kgo.Record, offsets ma
 	return entries
 }
 
+// hasCommitted reports whether the brokers took a commit of the epoch that is at
+// least this one.
+func (c *Consumer) hasCommitted(s *epochState, at position) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return s.committed >= at.offset
+}
+
 // writeLog writes to the commit log, and waits until it is written. What could
 // not be written is committed again, and then written.
 func (r *run) writeLog(ctx context.Context, entries map[*epochState]*kgo.Record) {

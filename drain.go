@@ -123,19 +123,24 @@ func (r *run) commitDrained(d *drain) {
 			r.drains = slices.DeleteFunc(r.drains, func(o *drain) bool { return o == d })
 			if err != nil {
 				r.log.Error("commit at the end of a drain failed; what was done since the last one is done again", "error", err)
-				if r.stopping && r.failure == nil {
+				// That all were lost while it waited is told of below.
+				if r.stopping && r.failure == nil && !isNotHeld(err) {
 					r.failure = err
 				}
 			}
 			var released []Epoch
 			for _, p := range d.epochs {
-				if r.progress[p.state.Epoch] == p {
-					if _, sent := offsets[p.state]; !sent && p.state.fenced.Load() {
+				if r.progress[p.state.Epoch] != p {
+					continue
+				}
+				if p.state.fenced.Load() { // a Lost event tells of it
+					if at, sent := offsets[p.state]; !sent || !r.consumer.hasCommitted(p.state, at) {
 						r.noteLost(p)
 					}
+				} else {
 					released = append(released, p.state.Epoch)
-					r.forget(p)
 				}
+				r.forget(p)
 			}
 			took := time.Since(d.began)
 			r.logEpochs(slog.LevelInfo, "partitions revoked", released, "drained_in", took)
@@ -143,6 +148,11 @@ func (r *run) commitDrained(d *drain) {
 			d.release()
 		})
 	})
+}
+
+func isNotHeld(err error) bool {
+	_, ok := errors.AsType[*NotHeldError](err)
+	return ok
 }
 
 // abandon tells of a drain that ends with work left.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -414,3 +416,48 @@ func TestAbandonedCloseIsNoFailure(t *testing.T) {
 		}
 	})
 }
+
+// A last commit that waits behind one that is not answered finds its partitions
+// lost: Run's error is that of partitions that were lost, as it is without such
+// a wait, and no hook is told that they were given up in order.
+func TestLostWhileTheLastCommitWaits(t *testing.T) {
+	for _, p := range protocols {
+		t.Run(p.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				broker := memkafka.New(t, memkafka.Topic(topic, 2))
+				host := broker.Host()
+				var seen revocations
+				m := startMember(t, broker, strategies.ForEach(func(context.Context, arroyo.Message[*kgo.Record]) error { return nil }),
+					slices.Concat(p.opts, host.ClientOptions()),
+					arroyo.DrainTimeout(50*time.Second), arroyo.CommitInterval(500*time.Millisecond), arroyo.Hooks(&seen))
+				broker.WaitStable(group, 1)
+				time.Sleep(time.Second)
+				produce(broker, 10)
+				time.Sleep(400 * time.Millisecond) // processed, and not yet committed
+				host.BlackHole()
+				time.Sleep(500 * time.Millisecond) // a commit is under way
+				err := m.stop()
+				host.Heal()
+				var left *arroyo.AbandonedError
+				if !errors.As(err, &left) || len(left.Lost) != 2 {
+					t.Errorf("Run: %v, want the error of 2 partitions that were lost", err)
+				}
+				var refused *arroyo.NotHeldError
+				if errors.As(err, &refused) {
+					t.Errorf("Run: %v, which is for those who commit themselves", err)
+				}
+				if seen.revoked.Load() != 0 || seen.lost.Load() != 2 {
+					t.Errorf("hooks were told of %d partitions that were given up in order and of %d that were lost, want 0 and 2", seen.revoked.Load(), seen.lost.Load())
+				}
+			})
+		})
+	}
+}
+
+// revocations counts what hooks are told of.
+type revocations struct{ revoked, lost atomic.Int64 }
+
+func (r *revocations) OnRevoked(epochs []arroyo.Epoch, _ time.Duration) {
+	r.revoked.Add(int64(len(epochs)))
+}
+func (r *revocations) OnLost(epochs []arroyo.Epoch, _ error) { r.lost.Add(int64(len(epochs))) }
