@@ -82,4 +82,16 @@ var mutants = []mutant{
 	{"what failed is not fetched again", "I10", []edit{
 		{"stream.go", "if c.sleep(s.ctx, pause) {", "if false && c.sleep(s.ctx, pause) {"},
 	}},
+	{"a member that is cut off goes on", "I3", []edit{
+		{"lease.go", "\t\tc.fenceLease()\n", ""},
+	}},
+	{"the workers of a step outlive it", "I11", []edit{
+		{"strategies/poolflush.go", "s.workers.close()", ""},
+	}},
+	{"a drain waits for its work for ever", "I8", []edit{
+		{"drain.go", "late := !now.Before(d.deadline)", "late := false"},
+	}},
+	{"an older commit may come last", "I2 I5", []edit{
+		{"commit.go", "case p.offset < s.committed:", "case false:"},
+	}},
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -60,6 +61,13 @@ func drawPipeline(rng *rand.Rand, calm bool) pipelinePlan {
 		}
 	}
 	return p
+}
+
+// mayLeaveGaps reports whether a message may be left to the next owner at a drain
+// although others behind it are done: one that a step was trying again, if a
+// step before or behind it works out of order.
+func (p pipelinePlan) mayLeaveGaps() bool {
+	return p.retry && p.fail > 0 && (slices.Contains(p.stages, "RunTaskByKey") || slices.Contains(p.stages, "RunTaskUnordered"))
 }
 
 // What the records of a seed are like is the same for all members: what is
