@@ -205,6 +205,24 @@ var failures = []scenario{
 		want:    outcome{Processed: 100},
 	},
 	{
+		name: "S30 nobody answers for half a session",
+		play: func(s *stage) {
+			var lines countingHandler
+			m := s.start("m", s.each("m"), with{processor: []arroyo.ProcessorOption{arroyo.Logger(slog.New(&lines))}})
+			s.put(20)
+			s.caughtUp()
+			before := lines.n.Load()
+			m.host.Cut()
+			s.put(20)
+			time.Sleep(s.session / 2)
+			s.fact("few lines: %v", lines.n.Load()-before < 20)
+			m.host.Heal()
+			s.caughtUp()
+			m.stop()
+		},
+		want: outcome{Processed: 40, Facts: []string{"few lines: true"}},
+	},
+	{
 		name: "S30 commits fail for minutes",
 		play: func(s *stage) {
 			var lines countingHandler

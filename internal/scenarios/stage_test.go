@@ -264,6 +264,7 @@ func kindOf(err error) string {
 		outOfRange *arroyo.OffsetOutOfRangeError
 		unknown    *arroyo.UnknownTopicError
 		start      *arroyo.StartError
+		letter     *arroyo.DeadLetterError
 		step       *arroyo.StepError
 		commit     *arroyo.CommitError
 	)
@@ -282,6 +283,8 @@ func kindOf(err error) string {
 		return "unknown topic"
 	case errors.As(err, &start):
 		return "start"
+	case errors.As(err, &letter):
+		return "dead letter"
 	case errors.As(err, &step):
 		return "step"
 	case errors.Is(err, arroyo.ErrClosed): // which may also have left work
