@@ -102,10 +102,22 @@ func (l *Lane) Go(f func(ctx context.Context) error) {
 	ctx := l.ctx
 	l = l.whole()
 	l.helpers.start(func() {
-		if err := l.guard(func() error { return f(ctx) }); err != nil && (ctx.Err() == nil || isPanic(err)) {
+		if err := l.guard(func() error { return f(ctx) }); err != nil && (!l.isAbandoned() || isPanic(err)) {
 			l.failed(l.located(err, nil))
 		}
 	})
+}
+
+// isAbandoned reports whether the lane's context has ended, or is about to: a
+// fork's ends a moment after that of the lane that it was made of, under which
+// its steps may work, too.
+func (l *Lane) isAbandoned() bool {
+	for ; l != nil; l = l.parent {
+		if l.ctx.Err() != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // Fork returns a lane for the steps behind a step that has a goroutine of its

@@ -242,6 +242,40 @@ func TestForkIsAbandoned(t *testing.T) {
 	})
 }
 
+// What a fork's goroutine fails with because the lane was abandoned is no
+// failure, even if the context that says so ends before the fork's own.
+func TestForkIsAboutToBeAbandoned(t *testing.T) {
+	for range 50 {
+		synctest.Test(t, func(t *testing.T) {
+			outer := newForked(step{submit: func(ctx context.Context, msgs []arroyo.Message[*kgo.Record]) error {
+				return nil
+			}})
+			rig := arroyo.NewRig(step{submit: func(ctx context.Context, msgs []arroyo.Message[*kgo.Record]) error {
+				lane := arroyo.LaneOf(ctx).Context()
+				if err := outer.Submit(ctx, msgs); err != nil {
+					return err
+				}
+				for range 1000 { // they end one after the other, and the fork's is one of them
+					_, cancel := context.WithCancel(lane)
+					context.AfterFunc(lane, cancel)
+				}
+				outer.fork.Go(func(context.Context) error {
+					<-lane.Done()
+					return lane.Err()
+				})
+				return nil
+			}, close: outer.Close})
+			rig.Feed(rig.Assign(arroyo.Partition{Topic: "events"}), &kgo.Record{})
+			rig.Wait()
+			rig.Abandon()
+			<-rig.Done()
+			if err := rig.Err(); err != nil {
+				t.Fatalf("the run ended with %v", err)
+			}
+		})
+	}
+}
+
 // Posts come from any goroutine, run in order on the lane's, and not once it
 // has ended.
 func TestPost(t *testing.T) {
