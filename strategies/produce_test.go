@@ -297,18 +297,21 @@ func TestProduceRefused(t *testing.T) {
 				a.all()[0].ack(refusal) // all of a batch
 				a.all()[1].ack(refusal)
 				synctest.Wait()
+				p.feed(e, "later") // waits until they were alone
+				synctest.Wait()
 				if n := len(a.all()); n != 3 {
-					t.Fatalf("one was tried again while another was in flight: %d were produced", n)
+					t.Fatalf("one was tried again while another was in flight, or not before all others: %d were produced", n)
 				}
 				a.all()[2].ack(nil)
-				synctest.Wait()
-				p.feed(e, "later") // waits until they were alone
 				synctest.Wait()
 				if diff := cmp.Diff([]string{"good", "bad", "other", "good"}, a.values()); diff != "" {
 					t.Fatalf("produced (-want +got):\n%s", diff)
 				}
 				a.all()[3].ack(nil)
 				synctest.Wait()
+				if n := len(a.all()); n != 5 {
+					t.Fatalf("%d were produced, want 5: the second is tried alone, too", n)
+				}
 				a.all()[4].ack(refusal)
 				synctest.Wait()
 				a.all()[5].ack(nil)
