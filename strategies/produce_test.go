@@ -165,6 +165,25 @@ func TestProduceIsAbandoned(t *testing.T) {
 	})
 }
 
+// A Submit that waits for room returns when its work is abandoned.
+func TestProduceIsAbandonedWhileItWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		broker := memkafka.New(t, memkafka.Topic("out", 1))
+		broker.Swallow(kmsg.Produce)
+		client := newClient(t, broker, kgo.MaxBufferedRecords(1))
+		defer client.Close()
+		p := newProducePipe(t, client)
+		p.feed(p.assign(0), "a", "b")
+		synctest.Wait()
+		began := time.Now()
+		p.Abandon()
+		<-p.Done()
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("it took %v to end", took)
+		}
+	})
+}
+
 // The context of a record that is buffered does not end with its partition or
 // its lane: kgo would fail what others have buffered.
 func TestProduceContexts(t *testing.T) {
@@ -431,6 +450,25 @@ func TestProduceErrorOfAClosedConnection(t *testing.T) {
 	}
 }
 
+// A producer that panics ends the run, at the record that it was given.
+func TestProducePanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var a acks
+		rig := arroyo.NewRig(strategies.Produce(produceFunc(func(ctx context.Context, r *kgo.Record, promise func(*kgo.Record, error)) {
+			if string(r.Value) == "b" {
+				panic("oops")
+			}
+			a.Produce(ctx, r, promise)
+		}), copied, strategies.Name("produce")))
+		rig.Feed(rig.Assign(arroyo.Partition{Topic: "events"}), &kgo.Record{Value: []byte("a")}, &kgo.Record{Offset: 1, Value: []byte("b")})
+		<-rig.Done()
+		at, ok := errors.AsType[*arroyo.StepError](rig.Err())
+		if _, panicked := errors.AsType[*arroyo.PanicError](rig.Err()); !ok || !panicked || at.Step != "produce" || at.Offset != 1 {
+			t.Errorf("the run ended with %v, want a panic in produce at offset 1", rig.Err())
+		}
+	})
+}
+
 // What outgoing does wrong ends the run and is located; a panic has its stack.
 func TestProduceWrongOutput(t *testing.T) {
 	for name, tt := range map[string]struct {
@@ -444,8 +482,13 @@ func TestProduceWrongOutput(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := arroyo.NewRig(strategies.Produce(&acks{}, func(_ context.Context, m records) (*kgo.Record, error) { return tt.f(m) }, strategies.Name("produce")))
-				r.Feed(r.Assign(arroyo.Partition{Topic: "events"}), &kgo.Record{Topic: "events", Offset: 4})
+				r := arroyo.NewRig(strategies.Produce(&acks{}, func(ctx context.Context, m records) (*kgo.Record, error) {
+					if m.Payload.Offset == 3 {
+						return copied(ctx, m)
+					}
+					return tt.f(m)
+				}, strategies.Name("produce")))
+				r.Feed(r.Assign(arroyo.Partition{Topic: "events"}), &kgo.Record{Topic: "events", Offset: 3}, &kgo.Record{Topic: "events", Offset: 4})
 				<-r.Done()
 				at, ok := errors.AsType[*arroyo.StepError](r.Err())
 				if !ok || at.Step != "produce" || at.Offset != 4 || !strings.Contains(at.Error(), tt.want) {
