@@ -33,8 +33,9 @@ type recordLane struct {
 	err    error // why the lane ended, if not because it was told to
 
 	// Of the lane's goroutine.
-	msgs  []Message[*kgo.Record]
-	chunk int
+	msgs    []Message[*kgo.Record]
+	chunk   int
+	fetched byte // makes the compiler keep the look at values
 }
 
 // laneEvents is what a lane tells its run, from any goroutine.
@@ -306,15 +307,25 @@ func (l *recordLane) fillChunk() bool {
 		if !s.owner.state.fenced.Load() {
 			n := len(msgs)
 			msgs = slices.Grow(msgs, end-l.taken)[:n+end-l.taken]
-			var markers uint64
+			var (
+				markers uint64
+				fetched byte
+			)
 			for i, r := range s.records[l.taken:end] {
 				if r.Attrs.IsControl() { // a transaction's; nobody's work
 					markers |= 1 << (l.taken + i)
 					continue
 				}
+				// Looking at the value here, in a loop that is so short that
+				// the processor waits for many values at a time, spares user
+				// code from waiting for each.
+				if len(r.Value) > 0 {
+					fetched ^= r.Value[0]
+				}
 				msgs[n] = Message[*kgo.Record]{Payload: r, span: s, index: uint8(l.taken + i)}
 				n++
 			}
+			l.fetched = fetched
 			msgs = msgs[:n]
 			if markers != 0 {
 				s.markers.Or(markers)
