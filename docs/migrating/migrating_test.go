@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/goleak"
 
 	"github.com/arroyo-go/arroyo"
@@ -26,7 +27,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // docs/migrating.md shows this code, letter for letter.
 func TestDocShowsThisCode(t *testing.T) {
 	doc := read(t, "../migrating.md")
-	for _, file := range []string{"insert.go", "latest.go", "latest_test.go"} {
+	for _, file := range []string{"insert.go", "latest.go", "produce.go", "latest_test.go"} {
 		_, code, _ := strings.Cut(read(t, file), "\n)\n\n")
 		if !strings.Contains(doc, "```go\n"+code+"```\n") {
 			t.Errorf("migrating.md does not show %s as it is", file)
@@ -116,5 +117,57 @@ func TestLatest(t *testing.T) {
 		if err := rig.Finish(); err != nil {
 			t.Error(err)
 		}
+	})
+}
+
+// The latest events are written every ten seconds, and committed when the
+// brokers have them. What is held at the end is left to the next run.
+func TestRunLatest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		broker := memkafka.New(t, memkafka.Topic("events", 2), memkafka.Topic("latest", 1))
+		start := func() (stop func() error) {
+			return memkafka.Start(t, func(ctx context.Context) error { return RunLatest(ctx, broker.ClientOptions()...) })
+		}
+		expect := func(want map[string][]string) {
+			t.Helper()
+			got := make(map[string][]string)
+			for _, r := range broker.Records("latest") {
+				got[string(r.Key)] = append(got[string(r.Key)], string(r.Value))
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("written (-want +got):\n%s", diff)
+			}
+		}
+
+		stop := start()
+		broker.WaitStable("latest", 1)
+		slow := broker.Delay(kmsg.Produce, 5*time.Second, memkafka.Times(1))
+		// The first to partition 0, the next to partition 1, and so on.
+		broker.ProduceJSON("events", Event{"view", 1, "/a"}, Event{"view", 2, "/b"}, Event{"view", 1, "/c"})
+		slow.Wait(1)
+		time.Sleep(3 * time.Second)
+		if at := broker.Committed("latest", "events"); at[0] != 0 || at[1] != 0 {
+			t.Errorf("committed %v, and the latest events are not written yet", at)
+		}
+		broker.WaitCommitted("latest", "events", 3)
+		broker.ProduceJSON("events", Event{"view", 2, "/d"})
+		time.Sleep(time.Second)
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		expect(map[string][]string{
+			"1": {`{"kind":"view","user":1,"page":"/c"}`},
+			"2": {`{"kind":"view","user":2,"page":"/b"}`},
+		})
+
+		stop = start()
+		broker.WaitCommitted("latest", "events", 4)
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		expect(map[string][]string{
+			"1": {`{"kind":"view","user":1,"page":"/c"}`},
+			"2": {`{"kind":"view","user":2,"page":"/b"}`, `{"kind":"view","user":2,"page":"/d"}`},
+		})
 	})
 }
