@@ -2,12 +2,14 @@ package bench
 
 import (
 	"runtime"
+	"sync/atomic"
 	"time"
 )
 
 // Usage is what a process used.
 type Usage struct {
 	Elapsed time.Duration
+	First   time.Duration // of Elapsed, until the first record was there
 	CPU     time.Duration // user and system time of all threads
 	Allocs  float64       // heap objects
 	Bytes   float64       // of heap objects
@@ -36,20 +38,28 @@ func startUsage() (stop func() Usage) {
 type Meter struct {
 	fromFirst bool
 	stop      func() Usage
+	began     time.Time
+	first     atomic.Int64 // a time.Duration
 }
 
 // StartMeter begins to measure a reader of the source.
 func StartMeter(s Source) *Meter {
-	return &Meter{fromFirst: s.begin != nil, stop: startUsage()}
+	return &Meter{fromFirst: s.begin != nil, stop: startUsage(), began: time.Now()}
 }
 
 // First is called when the first record is there.
 func (m *Meter) First() {
 	if m.fromFirst {
 		m.stop = startUsage()
+		return
 	}
+	m.first.Store(int64(time.Since(m.began)))
 }
 
 // Stop returns what was used. It is called when the work of the last record is
 // done.
-func (m *Meter) Stop() Usage { return m.stop() }
+func (m *Meter) Stop() Usage {
+	u := m.stop()
+	u.First = time.Duration(m.first.Load())
+	return u
+}
