@@ -1,6 +1,9 @@
 package bench
 
-import "time"
+import (
+	"runtime"
+	"time"
+)
 
 // Cost is what the work on a record costs, besides decoding and counting it.
 type Cost string
@@ -15,7 +18,7 @@ const (
 func (c Cost) Do(v uint64) {
 	switch c {
 	case CPU:
-		spin(v)
+		runtime.KeepAlive(spin(v))
 	case Wait:
 		time.Sleep(time.Millisecond)
 	}
