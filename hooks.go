@@ -30,7 +30,7 @@ type HookLost interface {
 }
 
 // HookFetched is told of each slice of records that was taken from kgo. Bytes
-// are those of keys, values and headers.
+// are what they take in memory, as MaxInFlightBytes counts it.
 type HookFetched interface {
 	OnFetched(e Epoch, records, bytes int)
 }

@@ -88,8 +88,10 @@ func MaxInFlight(records int) ProcessorOption {
 	return func(c *processorConfig) { c.total.records = records }
 }
 
-// MaxInFlightBytes is MaxInFlight in bytes: of keys, values and headers,
-// decompressed. What kgo has fetched and not handed out comes on top: see
+// MaxInFlightBytes is MaxInFlight in bytes of memory: keys, values and headers,
+// decompressed, and about 170 bytes for each record and 40 for each header
+// themselves. Of large fetches the sizes of some records are taken for those of
+// all. What kgo has fetched and not handed out comes on top: see
 // kgo.FetchMaxBytes. Defaults to 256 MiB.
 func MaxInFlightBytes(bytes int64) ProcessorOption {
 	return func(c *processorConfig) { c.total.bytes = bytes }

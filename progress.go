@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -149,8 +150,15 @@ func (p *progress) count(records, bytes int) {
 // does: they are not in its processor's cache.
 const sampled = 8
 
-// sizeOf returns how many bytes of keys, values and headers the records of a
-// span have: about, if the span is one of several that were fetched together.
+// recordSize is what a record takes besides its key, value and headers: kgo's
+// struct and the pointers to it. (RecordHeader: a string and a slice.)
+const (
+	recordSize = int(unsafe.Sizeof(kgo.Record{})) + 8
+	headerSize = int(unsafe.Sizeof(kgo.RecordHeader{}))
+)
+
+// sizeOf returns how many bytes the records of a span take: about, if the span
+// is one of several that were fetched together.
 func sizeOf(records []*kgo.Record, spans, span int) (n int) {
 	first, step := 0, 1
 	if spans > 1 && len(records) >= sampled {
@@ -160,9 +168,9 @@ func sizeOf(records []*kgo.Record, spans, span int) (n int) {
 	looked := 0
 	for i := first; i < len(records); i += step {
 		r := records[i]
-		n += len(r.Key) + len(r.Value)
+		n += recordSize + len(r.Key) + len(r.Value)
 		for j := range r.Headers {
-			n += len(r.Headers[j].Key) + len(r.Headers[j].Value)
+			n += headerSize + len(r.Headers[j].Key) + len(r.Headers[j].Value)
 		}
 		looked++
 	}

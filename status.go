@@ -18,7 +18,7 @@ type Status struct {
 	CommitErr error  // what commits fail with now
 
 	InFlight      int   // records that are queued or not settled
-	InFlightBytes int64 // of these: keys, values and headers
+	InFlightBytes int64 // of these, as MaxInFlightBytes counts them
 	Abandoned     int64 // records that were not done at the deadline of a drain, in all
 	BoundFlushes  int64 // times that the steps were flushed because the bound was met
 

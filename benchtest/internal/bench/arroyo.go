@@ -54,6 +54,7 @@ type processor struct {
 	cost                                          Cost
 	recycle, batch, partitioned, produce, letters bool
 	parallel                                      int
+	latencies                                     *Latencies // nil: nobody wants to know
 }
 
 func (p processor) read(ctx context.Context, s Source, group string) (t Tally, used Usage, err error) {
@@ -129,6 +130,9 @@ func (p processor) pipeline(consumer *arroyo.Consumer, done *finish) arroyo.Stra
 	return strategies.RunTask(decode, strategies.Filter(wants,
 		strategies.ForEach(func(_ context.Context, m arroyo.Message[uint64]) error {
 			do(m.Payload)
+			if p.latencies != nil {
+				p.latencies.add(m.Record().Value)
+			}
 			return nil
 		})))
 }

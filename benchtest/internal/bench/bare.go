@@ -19,8 +19,9 @@ func Pooled(cost Cost) Reader {
 }
 
 type bareLoop struct {
-	cost    Cost
-	recycle bool
+	cost      Cost
+	recycle   bool
+	latencies *Latencies // nil: nobody wants to know
 }
 
 func (b bareLoop) options(s Source, group string) []kgo.Opt {
@@ -57,6 +58,9 @@ func (b bareLoop) read(ctx context.Context, s Source, group string) (t Tally, us
 						b.cost.Do(v)
 					}
 					t.Add(v)
+				}
+				if b.latencies != nil {
+					b.latencies.add(r.Value)
 				}
 				if b.recycle {
 					r.Recycle()

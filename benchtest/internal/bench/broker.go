@@ -108,17 +108,17 @@ func serveBroker(of string, stdin io.Reader, stdout io.Writer) error {
 	return err
 }
 
-func newProducer(address string, l Layout) (*kgo.Client, error) {
+func newProducer(address string, l Layout, opts ...kgo.Opt) (*kgo.Client, error) {
 	codec, err := l.codec()
 	if err != nil {
 		return nil, err
 	}
-	return kgo.NewClient(
+	return kgo.NewClient(append(opts,
 		kgo.SeedBrokers(address),
 		kgo.DefaultProduceTopic(Topic),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.ProducerBatchCompression(codec),
-	)
+	)...)
 }
 
 // Fill produces a layout's records, numbered from 0, in batches, one partition
@@ -144,17 +144,19 @@ func Fill(ctx context.Context, address string, l Layout) error {
 
 // trickle produces what Fill does, at a steady rate.
 func trickle(address string, l Layout) error {
-	client, err := newProducer(address, l)
+	client, err := newProducer(address, l, kgo.ProducerLinger(0))
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	const tick = 10 * time.Millisecond
+	const tick = time.Millisecond
 	began := time.Now()
 	for from := 0; from < l.Records; {
 		time.Sleep(tick)
 		for due := int(time.Since(began).Seconds() * float64(l.Rate)); from < min(due, l.Records); from++ {
-			client.Produce(context.Background(), l.record(from), nil)
+			r := l.record(from)
+			stamp(r.Value)
+			client.Produce(context.Background(), r, nil)
 		}
 	}
 	return client.Flush(context.Background())

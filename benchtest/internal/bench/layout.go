@@ -19,7 +19,7 @@ const (
 type Layout struct {
 	Records    int
 	Partitions int
-	ValueSize  int    // bytes of a value, at least 8
+	ValueSize  int    // bytes of a value, at least 16
 	Codec      string // of batches: none, lz4 or zstd
 	Batch      int    // records of a batch, at most
 	Rate       int    // records a second that it gets once readers have joined; 0: it has all of them
@@ -44,6 +44,7 @@ func (l Layout) withDefaults() Layout {
 	if l.Batch == 0 {
 		l.Batch = maxBatch
 	}
+	l.ValueSize = max(stampSize, l.ValueSize)
 	l.Batch = max(1, min(l.Batch, maxBatch/(l.ValueSize+25), l.Records/l.Partitions))
 	return l
 }

@@ -13,15 +13,17 @@ import (
 // readLimit bounds one reading of the topic.
 const readLimit = 2 * time.Minute
 
-// joinTime is what a reader gets to join its group before records come at a
-// rate.
-const joinTime = 5 * time.Second
-
 // Source is the topic of a broker.
 type Source struct {
 	Address string
 	Layout
 	begin func() // makes its records come, if it is not full from the start
+}
+
+// joinTime is what a reader gets to join its group before records come at a
+// rate.
+func (s Source) joinTime() time.Duration {
+	return 2*time.Second + time.Duration(s.Partitions)*time.Millisecond/3
 }
 
 // Sum returns the sum of the records' numbers.
@@ -73,7 +75,7 @@ func (r Reader) Run(ctx context.Context, s Source, group string) (Usage, error) 
 	ctx, cancel := context.WithTimeout(ctx, readLimit)
 	defer cancel()
 	if s.begin != nil {
-		defer time.AfterFunc(joinTime, s.begin).Stop()
+		defer time.AfterFunc(s.joinTime(), s.begin).Stop()
 	}
 	got, used, err := r.Read(ctx, s, group)
 	if err != nil {
