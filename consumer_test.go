@@ -110,7 +110,8 @@ func TestHeldRevokeWaitsWhileOthersFlow(t *testing.T) {
 		t.Run(p.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				broker := memkafka.New(t, memkafka.Topic(topic, 2))
-				c := newConsumer(t, broker, p.opts...)
+				// The hold outlasts three sessions that nothing was heard in.
+				c := newConsumer(t, broker, append(slices.Clone(p.opts), kgo.SessionTimeout(10*time.Second))...)
 				defer c.Close()
 				expect[*arroyo.Assigned](t, c)
 				asked := make(chan arroyo.Event, 100)
@@ -535,50 +536,71 @@ func TestDrainDuringAJoin(t *testing.T) {
 }
 
 func TestCloseIsBounded(t *testing.T) {
+	var protocol []kgo.Opt
 	for _, when := range []struct {
 		name    string
-		prepare func(t *testing.T, b *memkafka.Broker, c *arroyo.Consumer)
+		prepare func(t *testing.T, b *memkafka.Broker, h *memkafka.Host, c *arroyo.Consumer)
 	}{
-		{"before the first poll", func(*testing.T, *memkafka.Broker, *arroyo.Consumer) {}},
-		{"healthy", func(t *testing.T, _ *memkafka.Broker, c *arroyo.Consumer) { expect[*arroyo.Assigned](t, c) }},
-		{"broker gone", func(t *testing.T, b *memkafka.Broker, c *arroyo.Consumer) {
+		{"before the first poll", func(*testing.T, *memkafka.Broker, *memkafka.Host, *arroyo.Consumer) {}},
+		{"healthy", func(t *testing.T, _ *memkafka.Broker, _ *memkafka.Host, c *arroyo.Consumer) {
+			expect[*arroyo.Assigned](t, c)
+		}},
+		{"polled and not committed", func(t *testing.T, b *memkafka.Broker, _ *memkafka.Host, c *arroyo.Consumer) {
+			expect[*arroyo.Assigned](t, c)
+			produce(b, 10)
+			expect[*arroyo.Fetched](t, c)
+		}},
+		{"black hole", func(t *testing.T, b *memkafka.Broker, h *memkafka.Host, c *arroyo.Consumer) {
+			expect[*arroyo.Assigned](t, c)
+			produce(b, 10)
+			expect[*arroyo.Fetched](t, c)
+			h.BlackHole()
+		}},
+		{"broker gone", func(t *testing.T, b *memkafka.Broker, _ *memkafka.Host, c *arroyo.Consumer) {
 			expect[*arroyo.Assigned](t, c)
 			b.Down()
 		}},
-		{"broker was never there", func(t *testing.T, b *memkafka.Broker, c *arroyo.Consumer) {
+		{"broker was never there", func(t *testing.T, b *memkafka.Broker, _ *memkafka.Host, c *arroyo.Consumer) {
 			b.Down()
 			expect[*arroyo.Failed](t, c)
 		}},
-		{"held revoke", func(t *testing.T, b *memkafka.Broker, c *arroyo.Consumer) {
+		{"held revoke", func(t *testing.T, b *memkafka.Broker, _ *memkafka.Host, c *arroyo.Consumer) {
 			expect[*arroyo.Assigned](t, c)
-			time.AfterFunc(time.Second, func() { b.Join(group, topic) })
+			time.AfterFunc(time.Second, func() { b.Join(group, topic, protocol...) })
 			expect[*arroyo.Revoked](t, c).Hold()
 		}},
-		{"broker accepts and never answers", func(t *testing.T, b *memkafka.Broker, c *arroyo.Consumer) {
+		{"broker accepts and never answers", func(t *testing.T, b *memkafka.Broker, _ *memkafka.Host, c *arroyo.Consumer) {
 			expect[*arroyo.Assigned](t, c)
 			for _, kind := range []kmsg.Key{kmsg.LeaveGroup, kmsg.Heartbeat, kmsg.OffsetFetch, kmsg.Fetch, kmsg.Metadata} {
 				b.Swallow(kind)
 			}
 		}},
-		{"join in flight", func(t *testing.T, b *memkafka.Broker, c *arroyo.Consumer) {
+		{"join in flight", func(t *testing.T, b *memkafka.Broker, _ *memkafka.Host, c *arroyo.Consumer) {
 			b.Swallow(kmsg.JoinGroup)
+			b.Swallow(kmsg.ConsumerGroupHeartbeat)
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 			defer cancel()
 			if ev, err := c.Poll(ctx); err == nil {
 				t.Fatalf("got %T while the join is not answered", ev)
 			}
 		}},
-		{"draining", func(t *testing.T, b *memkafka.Broker, c *arroyo.Consumer) {
+		{"draining", func(t *testing.T, b *memkafka.Broker, _ *memkafka.Host, c *arroyo.Consumer) {
 			expect[*arroyo.Assigned](t, c)
 			c.Drain(time.Hour)
 			expect[*arroyo.Revoked](t, c).Hold()
 		}},
 	} {
 		t.Run(when.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			underEveryProtocol(t, func(t *testing.T, opts []kgo.Opt) {
 				broker := memkafka.New(t, memkafka.Topic(topic, 2))
-				c := newConsumer(t, broker)
-				when.prepare(t, broker, c)
+				host := broker.Host()
+				c, err := arroyo.NewConsumer(group, []string{topic}, arroyo.ClientOptions(host.ClientOptions()...), arroyo.ClientOptions(opts...))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer c.Close()
+				protocol = opts
+				when.prepare(t, broker, host, c)
 				began := time.Now()
 				if err := c.Close(); err != nil {
 					t.Errorf("Close: %v", err)
@@ -594,6 +616,12 @@ func TestCloseIsBounded(t *testing.T) {
 				}
 				if err := c.Commit(t.Context(), map[arroyo.Epoch]int64{{Partition: arroyo.Partition{Topic: topic}}: 1}); !errors.Is(err, arroyo.ErrClosed) {
 					t.Errorf("Commit after Close: %v, want ErrClosed", err)
+				}
+				time.Sleep(5 * time.Minute)
+				for p, at := range broker.Committed(group, topic) {
+					if at != 0 { // where the group starts
+						t.Errorf("partition %d: %d is committed, and nobody asked for it", p, at)
+					}
 				}
 			})
 		})

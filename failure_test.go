@@ -284,8 +284,9 @@ func TestNotAuthorised(t *testing.T) {
 				broker.Cluster().Fault(kfake.Fault{Keys: []kmsg.Key{key}, Err: refusal, Count: -1})
 				m := startMember(t, broker, strategies.Noop[*kgo.Record](), nil)
 				time.Sleep(time.Minute)
-				if err := m.stop(); !errors.Is(err, refusal) {
-					t.Errorf("Run: %v, want %v", err, refusal)
+				what := map[string]string{"group": group, "topic": topic}[name]
+				if err := m.stop(); !errors.Is(err, refusal) || !strings.Contains(err.Error(), what) {
+					t.Errorf("Run: %v, want %v of %s", err, refusal, what)
 				}
 			})
 		})
@@ -437,6 +438,50 @@ func TestBatchLargerThanTheBound(t *testing.T) {
 		m.shutDown(t)
 		if len(sizes) == 0 || cmp.Equal(sizes, []int{2000}) {
 			t.Errorf("batches of %v, want several of at most the bound and a poll", sizes)
+		}
+	})
+}
+
+// That a broker cannot be reached is told, once and not as fatal, and records
+// come when it is back.
+func TestTransportErrorIsInformational(t *testing.T) {
+	underEveryProtocol(t, func(t *testing.T, opts []kgo.Opt) {
+		broker := memkafka.New(t, memkafka.Topic(topic, 2))
+		c := newConsumer(t, broker, opts...)
+		defer c.Close()
+		expect[*arroyo.Assigned](t, c)
+		produce(broker, 2)
+		read(t, c, 2)
+		for round := range 2 {
+			broker.Down()
+			told := 0
+			var unreachable *arroyo.TransportError
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			for {
+				ev, err := c.Poll(ctx)
+				if err != nil {
+					break
+				}
+				if f, ok := ev.(*arroyo.Failed); ok && errors.As(f.Err, &unreachable) {
+					told++
+					if f.Fatal {
+						t.Errorf("round %d: %v is fatal", round, f.Err)
+					}
+				}
+			}
+			cancel()
+			if told != 1 {
+				t.Errorf("round %d: told %d times, want once", round, told)
+			}
+			broker.Up()
+			produce(broker, 2)
+			records := 0
+			poll(t, c, func(ev arroyo.Event) bool {
+				if f, ok := ev.(*arroyo.Fetched); ok {
+					records += len(f.Records)
+				}
+				return records >= 2
+			})
 		}
 	})
 }

@@ -517,3 +517,57 @@ func TestPartitionWithoutACursor(t *testing.T) {
 		}
 	})
 }
+
+// Nor does an answer that leaves a partition out.
+func TestPartitionLeftOutOfTheAnswer(t *testing.T) {
+	underEveryProtocol(t, func(t *testing.T, opts []kgo.Opt) {
+		broker := memkafka.New(t, memkafka.Topic(topic, 2))
+		produce(broker, 10)
+		c := openConsumer(t, broker, arroyo.ClientOptions(opts...))
+		epochs := expect[*arroyo.Assigned](t, c).Epochs
+		read(t, c, 10)
+		if err := c.Commit(t.Context(), map[arroyo.Epoch]int64{epochs[0]: 2, epochs[1]: 3}); err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+		left := 6 // kgo gives up after four, and then it is our turn
+		broker.Cluster().ControlKey(int16(kmsg.OffsetFetch), func(kreq kmsg.Request) (kmsg.Response, error, bool) {
+			broker.Cluster().KeepControl()
+			req := kreq.(*kmsg.OffsetFetchRequest)
+			if left--; left < 0 {
+				return nil, nil, false
+			}
+			resp := req.ResponseKind().(*kmsg.OffsetFetchResponse)
+			for _, rg := range req.Groups {
+				g := kmsg.NewOffsetFetchResponseGroup()
+				g.Group = rg.Group
+				for _, rt := range rg.Topics {
+					to := kmsg.NewOffsetFetchResponseGroupTopic()
+					to.Topic, to.TopicID = rt.Topic, rt.TopicID
+					p := kmsg.NewOffsetFetchResponseGroupTopicPartition()
+					p.Partition, p.Offset = 0, 2
+					to.Partitions = append(to.Partitions, p)
+					g.Topics = append(g.Topics, to)
+				}
+				resp.Groups = append(resp.Groups, g)
+			}
+			return resp, nil, true
+		})
+		c = openConsumer(t, broker, arroyo.ClientOptions(opts...))
+		got := make(map[int32][]int64)
+		poll(t, c, func(ev arroyo.Event) bool {
+			if f, ok := ev.(*arroyo.Fetched); ok {
+				for _, r := range f.Records {
+					got[r.Partition] = append(got[r.Partition], r.Offset)
+				}
+			}
+			return len(got[0])+len(got[1]) >= 5
+		})
+		if diff := cmp.Diff(map[int32][]int64{0: {2, 3, 4}, 1: {3, 4}}, got); diff != "" {
+			t.Errorf("read (-want +got):\n%s", diff)
+		}
+		if left >= 0 {
+			t.Error("the answers did not leave it out")
+		}
+	})
+}
