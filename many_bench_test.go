@@ -63,7 +63,7 @@ func (m *manyPartitions) assign() {
 func (m *manyPartitions) fetch(offset int64) {
 	for _, s := range m.states {
 		records := []*kgo.Record{{Offset: offset}}
-		m.fetched(&Fetched{Epoch: s.Epoch, Records: records, End: offset + 1, state: s, next: position{offset + 1, -1}})
+		m.fetched(&Fetched{Epoch: s.Epoch, Records: records, End: offset + 1, state: s, next: position{offset + 1, -1}}, time.Now())
 	}
 	for m.tracker.inFlight.Load() > 0 {
 		time.Sleep(100 * time.Microsecond)

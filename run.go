@@ -24,6 +24,7 @@ type run struct {
 	log       *slog.Logger
 	tracker   tracker
 	progress  map[Epoch]*progress
+	more      []*Fetched // kept for its memory
 	drains    []*drain
 
 	shared *recordLane                 // the one lane of all; nil if partitioned
@@ -207,7 +208,13 @@ func (r *run) step(ctx context.Context) (room bool) {
 func (r *run) handle(ev Event) {
 	switch ev := ev.(type) {
 	case *Fetched:
-		r.fetched(ev)
+		now := time.Now()
+		r.fetched(ev, now)
+		r.more = r.consumer.morePolled(r.more[:0], r.moreRecords())
+		for _, ev := range r.more {
+			r.fetched(ev, now)
+		}
+		clear(r.more)
 	case *Assigned:
 		r.assigned(ev)
 	case *Revoked:
@@ -223,12 +230,22 @@ func (r *run) handle(ev Event) {
 	}
 }
 
-func (r *run) fetched(ev *Fetched) {
+// moreRecords is how many records are taken in small slices before the loop
+// looks around again: where there are many partitions, to look around between
+// any two slices would cost more than the slices do.
+func (r *run) moreRecords() int {
+	const most = 1024
+	if r.stopping || r.total() >= 1 {
+		return 0
+	}
+	return min(most, r.config.total.records-int(r.tracker.inFlight.Load()))
+}
+
+func (r *run) fetched(ev *Fetched, now time.Time) {
 	p := r.progress[ev.Epoch]
 	if p == nil || p.draining.Load() {
 		return // what comes of an epoch that is being drained is its next owner's
 	}
-	now := time.Now()
 	p.advance() // lets go of what is done
 	spans := p.append(ev.Records, ev.next, now)
 	if len(spans) == 0 {

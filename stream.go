@@ -81,6 +81,25 @@ func (s *stream) take(records bool) (Event, error) {
 	return ev, nil
 }
 
+// morePolled appends slices of records that Poll would return next, until they
+// have n records. It leaves them to Poll when anything else is to be looked at
+// before.
+func (c *Consumer) morePolled(to []*Fetched, n int) []*Fetched {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := &c.stream
+	for n > 0 && !s.closed && !s.woken && s.end == nil && s.follower == nil {
+		f := s.takePolled()
+		if f == nil {
+			break
+		}
+		c.yielded(f)
+		to = append(to, f)
+		n -= len(f.Records)
+	}
+	return to
+}
+
 // takePolled returns the next slice of records. Those of a paused partition are
 // parked with it, so that nobody has to go past them again and again.
 func (s *stream) takePolled() *Fetched {
