@@ -19,6 +19,7 @@ type Lane struct {
 	failed  func(error) // takes a failure of what the lane runs
 	helpers *goroutines // shared with its forks
 	parent  *Lane       // of a fork
+	forker  *Step       // the step that made the fork
 	base    *Lane       // of a branch's view of a lane, which has a ctx of its own and no more
 	of      Epoch       // of a lane that serves one epoch
 	wake    chan struct{}
@@ -126,7 +127,7 @@ func (l *Lane) isAbandoned() bool {
 func (l *Lane) Fork() *Lane {
 	ctx := l.ctx
 	l = l.whole()
-	f := &Lane{parent: l, of: l.of}
+	f := &Lane{parent: l, forker: l.step.Load(), of: l.of}
 	f.init(ctx, l.failed, l.helpers)
 	l.mu.Lock()
 	l.forks = append(l.forks, f)
@@ -219,25 +220,30 @@ func (l *Lane) nextDrain() <-chan struct{} {
 	return l.drains
 }
 
-// stepName returns the name of the step that works, or did last.
+// stepName returns the name of the step that works, or did last. One that waits
+// for its fork is not it: a step behind the fork is.
 func (l *Lane) stepName() string {
 	l.mu.Lock()
 	forks := slices.Clone(l.forks)
 	steps := slices.Clone(l.steps)
 	l.mu.Unlock()
-	if !l.busy.Load() {
-		for _, f := range forks {
-			if f.busy.Load() {
-				return f.stepName()
-			}
+	step := l.step.Load()
+	waits := !l.busy.Load()
+	for _, f := range forks {
+		forked := step != nil && f.forker == step
+		if f.busy.Load() && (waits || forked) {
+			return f.stepName()
 		}
+		waits = waits || forked
+	}
+	if waits {
 		for _, s := range steps {
 			if s.working.Load() > 0 {
 				return s.Name()
 			}
 		}
 	}
-	if step := l.step.Load(); step != nil {
+	if step != nil {
 		return step.Name()
 	}
 	return "pipeline"

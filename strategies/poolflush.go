@@ -135,6 +135,7 @@ func (s *pool[In, Out]) finish(ctx context.Context) error {
 			return nil
 		}
 		if s.workers.await(true, false) {
+			s.step.Enter(ctx, 0)
 			select {
 			case <-s.workers.ready:
 			case <-ctx.Done():

@@ -281,6 +281,7 @@ func (s *produce[T]) Close(ctx context.Context) error {
 	if s.lane == nil {
 		return nil
 	}
+	s.step.Enter(ctx, 0)
 	s.window.close()
 	for ctx.Err() == nil {
 		if err := s.pump(); err != nil {

@@ -222,6 +222,7 @@ func (s *queue[T]) Close(ctx context.Context) error {
 	if s.lane == nil {
 		return s.next.Close(ctx)
 	}
+	s.step.Enter(ctx, 0)
 	for s.works() {
 		select {
 		case <-s.quiet:
