@@ -26,6 +26,14 @@ type streamCore struct {
 	offset   map[Epoch]int64
 	paused   map[Epoch]bool
 	releases []func()
+
+	polling *pollInFlight // of kgo; nil: none
+}
+
+// pollInFlight is a poll of kgo that has begun and not returned.
+type pollInFlight struct {
+	newest uint64           // the last epoch when it began
+	open   map[int32]uint64 // the epochs then
 }
 
 const corePartitions = 4
@@ -85,17 +93,33 @@ func (s *streamCore) start(kind byte, mask byte) {
 	synctest.Wait()
 }
 
+// beginPoll begins a poll of kgo. Until it returns, nothing else does what only
+// the goroutine that polls does.
+func (s *streamCore) beginPoll() {
+	s.polling = &pollInFlight{s.c.lastEpoch, make(map[int32]uint64)}
+	for _, e := range s.c.Assignment() {
+		if s.owned[e.Number] || s.losing { // kgo returns nothing of what it revokes
+			s.polling.open[e.Number] = e.N
+		}
+	}
+}
+
 // fetch hands in records of a partition, which kgo returns also for one that is
-// being lost.
+// being lost, and ends the poll. They say which epoch they are of.
 func (s *streamCore) fetch(p int32, n int) {
+	if s.polling == nil {
+		s.beginPoll()
+	}
+	poll := s.polling
+	s.polling = nil
 	records := make([]*kgo.Record, n)
 	for i := range records {
-		records[i] = &kgo.Record{Topic: "t", Partition: p, Offset: s.next[p]}
+		records[i] = &kgo.Record{Topic: "t", Partition: p, Offset: s.next[p], ProducerID: int64(poll.open[p])}
 		s.next[p]++
 	}
 	s.c.accept(kgo.Fetches{{Topics: []kgo.FetchTopic{{Topic: "t", Partitions: []kgo.FetchPartition{{
 		Partition: p, Records: records, HighWatermark: 1000, LastStableOffset: -1,
-	}}}}}}, s.c.lastEpoch)
+	}}}}}}, poll.newest)
 }
 
 // pause pauses or resumes those partitions in the mask that are held.
@@ -165,6 +189,9 @@ func (s *streamCore) poll(records, hold bool) {
 			s.t.Fatalf("records of %s, which is paused", ev.Epoch)
 		}
 		for _, r := range ev.Records {
+			if r.ProducerID != int64(ev.Epoch.N) {
+				s.t.Fatalf("%s was given records of epoch %d", ev.Epoch, r.ProducerID)
+			}
 			if last := s.offset[ev.Epoch]; last >= 0 && r.Offset != last+1 {
 				s.t.Fatalf("offset %d of %s after %d", r.Offset, ev.Epoch, last)
 			}
@@ -197,15 +224,17 @@ func playStream(t *testing.T, script []byte) {
 		for len(script) >= 2 {
 			op, arg := script[0], script[1]
 			script = script[2:]
-			switch op %= 12; op {
+			switch op %= 13; op {
 			case 0, 1, 2:
 				s.start(op, arg)
 			case 3, 4:
 				p := int32(arg % corePartitions)
-				if (s.owned[p] && !s.hookRuns() || s.losing) && !s.assignedQueued() {
+				late := s.polling != nil && s.polling.open[p] != 0
+				if late || (s.owned[p] && !s.hookRuns() || s.losing) && !s.assignedQueued() {
 					s.fetch(p, 1+int(arg)/32)
 				}
 			case 5, 6, 7:
+				s.polling = nil // it has returned nothing
 				s.poll(op != 7, arg%4 == 0)
 			case 8:
 				if len(s.releases) > 0 {
@@ -217,6 +246,10 @@ func playStream(t *testing.T, script []byte) {
 				time.Sleep(time.Duration(arg) * time.Second)
 			case 10, 11:
 				s.pause(arg, op == 10)
+			case 12:
+				if !s.assignedQueued() {
+					s.beginPoll()
+				}
 			}
 		}
 		// Whatever is held, every hook returns: by its deadline at the latest.
@@ -235,6 +268,8 @@ func playStream(t *testing.T, script []byte) {
 func FuzzStream(f *testing.F) {
 	f.Add([]byte{0, 15, 5, 0, 5, 1, 3, 0, 3, 33, 5, 1, 1, 3, 5, 0, 3, 2, 5, 1, 8, 0, 0, 3, 5, 1})
 	f.Add([]byte{0, 15, 5, 1, 5, 1, 3, 1, 2, 0, 3, 1, 5, 1, 5, 1, 5, 1, 0, 15, 5, 4, 9, 200})
+	// A poll begins, the partitions are lost and come back, and it returns.
+	f.Add([]byte{0, 15, 5, 1, 12, 0, 2, 0, 0, 15, 3, 0, 5, 1, 5, 1, 5, 1, 5, 1})
 	f.Fuzz(playStream)
 }
 
