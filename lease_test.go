@@ -35,7 +35,7 @@ func TestSessionLostWhileHeld(t *testing.T) {
 				})
 				broker.WaitStable(group, 1)
 				time.Sleep(time.Second)
-				broker.Join(group, topic, p.opts...)
+				rival := broker.Join(group, topic, p.opts...)
 				revoked := (<-events).(*arroyo.Revoked)
 				time.Sleep(10 * time.Second)
 				if len(events) > 0 {
@@ -56,6 +56,13 @@ func TestSessionLostWhileHeld(t *testing.T) {
 				gone.Remove()
 				if err := c.Commit(t.Context(), map[arroyo.Epoch]int64{revoked.Epochs[0]: 0}); !errors.Is(err, arroyo.ErrFenced) {
 					t.Errorf("Commit: %v, want ErrFenced", err)
+				}
+				// Nobody releases it, and the rebalance goes on all the same.
+				for len(rival.Assigned()) == 0 {
+					time.Sleep(100 * time.Millisecond)
+				}
+				if took := time.Since(began); took > 20*time.Second {
+					t.Errorf("the rebalance went on after %v; there is nothing left to wait for", took)
 				}
 				c.Close()
 				<-done
