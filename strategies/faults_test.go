@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/arroyo-go/arroyo"
 	"github.com/arroyo-go/arroyo/memkafka"
@@ -65,6 +66,12 @@ func rowsInto(batches *list[int]) func(context.Context, []arroyo.Message[string]
 //   - A full next step makes a message disappear, or come twice or out of
 //     order, or the whole pipeline fail: the check "busy next step".
 //   - An outgoing record shares its headers with the input: TestOutgoing.
+//   - A record counts as written once the client has it, and the end of the run
+//     does not wait for what is on its way: TestProduceWaitsForAcks.
+//   - One more than allowed is at work: TestPoolScalesWithItsNumber,
+//     TestI9ProduceIsBounded.
+//   - A result that is handed on late lets those behind it overtake, or makes the
+//     commit go back: TestI4PoolOrder, TestPoolLateResult.
 func TestKnownFaults(t *testing.T) {
 	for _, tt := range []struct {
 		fault string
@@ -81,6 +88,7 @@ func TestKnownFaults(t *testing.T) {
 		{"a child that is invalid is invalid again and again, or takes its siblings along", invalidChild},
 		{"an invalid member makes a whole batch invalid", invalidMember},
 		{"only the last message of a batch has an offset", batchOverPartitions},
+		{"while nothing can be fetched, steps get no time", batchWhileFetchesFail},
 	} {
 		t.Run(tt.fault, func(t *testing.T) { synctest.Test(t, tt.right) })
 	}
@@ -219,4 +227,19 @@ func batchOverPartitions(t *testing.T) {
 		t.Errorf("batches (-want +got):\n%s", diff)
 	}
 	b.stopsWithin(time.Second)
+}
+
+func batchWhileFetchesFail(t *testing.T) {
+	var batches list[int]
+	b := faultRig(t, strategies.RunTask(marked, strategies.ForEachBatch(100, 10*time.Second, rowsInto(&batches))))
+	b.broker.Produce("events", "1", "2", "3")
+	time.Sleep(5 * time.Second)
+	fault := b.broker.Disconnect(kmsg.Fetch)
+	time.Sleep(6 * time.Second)
+	synctest.Wait()
+	if got := batches.all(); len(got) != 1 || got[0] != 3 || fault.Hits() == 0 {
+		t.Errorf("batches of %v after %d failed fetches, want one of 3: its ten seconds are over", got, fault.Hits())
+	}
+	b.settle(3)
+	b.stopsWithin(10 * time.Second)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -129,4 +130,44 @@ func TestPoolInAPartitionedRun(t *testing.T) {
 		b.stopsWithin(time.Second)
 		expectEach(t, 300, got.all(), nil)
 	})
+}
+
+// Tasks that wait take as long as n at once let them, and there are never more
+// than n.
+func TestPoolScalesWithItsNumber(t *testing.T) {
+	for _, n := range []int{1, 10, 100} {
+		forEachPool(t, func(t *testing.T, name string) {
+			var (
+				mu        sync.Mutex
+				now, most int
+			)
+			count := func(by int) {
+				mu.Lock()
+				defer mu.Unlock()
+				now += by
+				most = max(most, now)
+			}
+			p := newPipe(t, func(next arroyo.Strategy[string]) arroyo.Strategy[*kgo.Record] {
+				return pools[name](n, func(ctx context.Context, m records) (string, error) {
+					count(1)
+					defer count(-1)
+					return value(m), pass(ctx, time.Millisecond)
+				}, next)
+			})
+			const tasks = 1000
+			began := time.Now()
+			p.feed(p.assign(0), numbered(tasks)...)
+			if err := p.Settle(); err != nil {
+				t.Fatal(err)
+			}
+			took := time.Since(began)
+			p.finish()
+			if most != n {
+				t.Errorf("%d: there were %d tasks at once", n, most)
+			}
+			if want := time.Duration(tasks/n) * time.Millisecond; took < want || took > want*11/10+5*time.Millisecond {
+				t.Errorf("%d: %d tasks of 1ms took %v, want about %v", n, tasks, took, want)
+			}
+		})
+	}
 }

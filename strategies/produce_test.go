@@ -113,6 +113,28 @@ func TestProduce(t *testing.T) {
 	})
 }
 
+// Outputs without a topic go to the client's.
+func TestProduceToTheDefaultTopic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		broker := memkafka.New(t, memkafka.Topic("out", 1))
+		client := newClient(t, broker, kgo.DefaultProduceTopic("out"))
+		defer client.Close()
+		p := newPipe(t, func(arroyo.Strategy[string]) arroyo.Strategy[*kgo.Record] {
+			return strategies.Produce(client, func(_ context.Context, m records) (*kgo.Record, error) {
+				return strategies.Outgoing(m, "", m.Payload.Value), nil
+			})
+		})
+		p.feed(p.assign(0), "a", "b")
+		if err := p.Settle(); err != nil {
+			t.Fatal(err)
+		}
+		p.finish()
+		if n := len(broker.Records("out")); n != 2 {
+			t.Errorf("%d records are in the default topic, want 2", n)
+		}
+	})
+}
+
 // No offset is committed before the output is acked, and a drain waits for it.
 func TestProduceWaitsForAcks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
