@@ -238,6 +238,19 @@ func TestCommitEvery(t *testing.T) {
 	}
 }
 
+// CommitEvery counts the records of all partitions together.
+func TestCommitEveryOverPartitions(t *testing.T) {
+	inEveryMode(t, func(t *testing.T, opts []kgo.Opt, start starter) {
+		broker := memkafka.New(t, memkafka.Topic(topic, 4))
+		var ledger ledger
+		m := start(t, broker, ledger.slowPipeline("m", 0), opts, arroyo.CommitInterval(time.Hour), arroyo.CommitEvery(100))
+		broker.WaitStable(group, 1)
+		produce(broker, 100) // 25 in each
+		broker.WaitCommitted(group, topic, 100)
+		m.shutDown(t)
+	})
+}
+
 // Abandon, or the cause ErrAbandoned, ends a run without waiting for the rest,
 // also one that drains already. What is settled is committed.
 func TestAbandon(t *testing.T) {
