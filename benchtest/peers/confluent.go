@@ -16,7 +16,8 @@ const confluentModule = "github.com/confluentinc/confluent-kafka-go/v2"
 
 // confluents are a consumer of confluent-kafka-go, that is, of librdkafka. It
 // commits every second what was stored, which with defaults is each message;
-// the tuned one stores one of 1,000 of a partition, and has longer queues.
+// the tuned one stores one of 1,000, and fetches on 10 ms after its queue was
+// full, instead of a second.
 func confluents() []peer {
 	return []peer{
 		{name: "confluent-kafka-go", variant: defaults, module: confluentModule, slow: true, read: func(ctx context.Context, j job) (bench.Tally, bench.Usage, error) {
@@ -24,9 +25,7 @@ func confluents() []peer {
 		}},
 		{name: "confluent-kafka-go", variant: tuned, module: confluentModule, slow: true, read: func(ctx context.Context, j job) (bench.Tally, bench.Usage, error) {
 			config := confluentConfig(j)
-			config["queued.min.messages"] = 1_000_000
-			config["fetch.message.max.bytes"] = 8 << 20
-			config["fetch.wait.max.ms"] = 250
+			config["fetch.queue.backoff.ms"] = 10
 			return readConfluent(ctx, j, config, 1000)
 		}},
 	}

@@ -30,9 +30,9 @@ func main() {
 }
 
 type options struct {
-	short, kafka, matrix, python, rust bool
-	rounds, records                    int
-	only                               string
+	short, kafka, python, rust bool
+	rounds, records            int
+	only, cells                string
 }
 
 func (o *options) flags() {
@@ -40,7 +40,7 @@ func (o *options) flags() {
 	flag.IntVar(&o.rounds, "rounds", 5, "`rounds` that count")
 	flag.IntVar(&o.records, "records", 2_000_000, "`records` of 100 B in 8 partitions; a fifth of them for slow libraries")
 	flag.StringVar(&o.only, "only", "", "only the libraries whose names match this `pattern`, and the bare loop")
-	flag.BoolVar(&o.matrix, "matrix", false, "all sizes, codecs, partitions and costs of the benchmark Matrix whose work does not wait; hours without -short")
+	flag.StringVar(&o.cells, "cells", "", "instead those of the benchmark Matrix whose names match this `pattern`, \".\" for all whose work does not wait, which takes hours")
 	flag.BoolVar(&o.kafka, "kafka", false, "with the real Kafka that internal/realkafka/fetch fetches")
 	flag.BoolVar(&o.python, "python", true, "with Sentry's Arroyo for Python")
 	flag.BoolVar(&o.rust, "rust", false, "with Sentry's Arroyo for Rust; its first build takes some minutes")
@@ -55,8 +55,12 @@ func run(ctx context.Context, o options, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	cells, err := o.wanted()
+	if err != nil {
+		return err
+	}
 	var all []bench.Row
-	for _, c := range o.cells() {
+	for _, c := range cells {
 		rows, err := o.compare(ctx, c, peers, stderr)
 		if err != nil {
 			return err
@@ -110,17 +114,24 @@ type cell struct {
 	cost   bench.Cost
 }
 
-func (o options) cells() (cells []cell) {
-	if !o.matrix {
-		return []cell{{"100B/none/8partitions/none", bench.Large(o.records), bench.None}}
+// wanted returns what is to be read.
+func (o options) wanted() (cells []cell, err error) {
+	if o.cells == "" {
+		return []cell{{"100B/none/8partitions/none", bench.Large(o.records), bench.None}}, nil
+	}
+	pattern, err := regexp.Compile(o.cells)
+	if err != nil {
+		return nil, fmt.Errorf("-cells: %w", err)
 	}
 	for _, c := range bench.Matrix() {
-		if c.Cost == bench.Wait || o.short && !c.Short {
-			continue
+		if c.Cost != bench.Wait && pattern.MatchString(c.String()) {
+			cells = append(cells, cell{c.String(), c.Layout(o.short), c.Cost})
 		}
-		cells = append(cells, cell{c.String(), c.Layout(o.short), c.Cost})
 	}
-	return cells
+	if len(cells) == 0 {
+		return nil, errors.New("-cells: there is no such cell whose work does not wait: their names are like 100B/none/8partitions/none")
+	}
+	return cells, nil
 }
 
 func (o options) compare(ctx context.Context, c cell, peers []peer, stderr io.Writer) (rows []bench.Row, err error) {

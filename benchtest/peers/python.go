@@ -19,17 +19,17 @@ const pythonVersion = "2.48.0" // of sentry-arroyo
 var pythonScript string
 
 // pythons are Sentry's Arroyo for Python: a StreamProcessor with RunTask and
-// CommitOffsets. The tuned one has librdkafka's queues, which are longer than
-// those that it sets by default.
+// CommitOffsets. The tuned one has librdkafka's queue of 100,000 records instead
+// of 10,000, and fetches on 10 ms after it was full, instead of a second.
 func pythons(interpreter string) []peer {
-	of := func(variant, queue string) peer {
+	of := func(variant string) peer {
 		return peer{name: "sentry-arroyo (Python)", variant: variant, slow: true, noWork: true,
 			command: func(ctx context.Context, j job) (*exec.Cmd, error) {
 				return exec.CommandContext(ctx, interpreter, "-c", pythonScript,
-					j.Address, bench.Topic, j.Group, strconv.Itoa(j.Layout.Records), queue), nil
+					j.Address, bench.Topic, j.Group, strconv.Itoa(j.Layout.Records), variant), nil
 			}}
 	}
-	return []peer{of(defaults, ""), of(tuned, "100000")}
+	return []peer{of(defaults), of(tuned)}
 }
 
 // pythonInterpreter returns that of the virtual environment, and whether it is

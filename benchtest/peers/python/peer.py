@@ -15,8 +15,14 @@ from arroyo.processing import StreamProcessor
 from arroyo.processing.strategies import CommitOffsets, ProcessingStrategyFactory, RunTask
 
 signal.alarm(150)  # seconds; also if the parent is killed
-address, topic, group, want, queue = sys.argv[1:]
+address, topic, group, want, variant = sys.argv[1:]
 want = int(want)
+tuning = {}
+if variant == "tuned":
+    tuning = {
+        "queued_min_messages": 100_000,
+        "override_params": {"fetch.queue.backoff.ms": 10},
+    }
 decode = struct.Struct(">Q").unpack_from
 
 
@@ -52,7 +58,7 @@ processor = StreamProcessor(
             {"bootstrap.servers": address},
             group,
             auto_offset_reset="earliest",
-            queued_min_messages=int(queue) if queue else None,
+            **tuning,
         )
     ),
     topic=Topic(topic),

@@ -77,9 +77,7 @@ fn main() {
     });
     let mut params = HashMap::from([("enable.auto.offset.store".into(), "false".into())]);
     if variant == "tuned" {
-        params.insert("queued.min.messages".into(), "1000000".into());
-        params.insert("fetch.message.max.bytes".into(), "8388608".into());
-        params.insert("fetch.wait.max.ms".into(), "250".into());
+        params.insert("fetch.queue.backoff.ms".into(), "10".into());
     }
     let counter = Arc::new(Counter {
         want: want.parse().expect("RECORDS is a number"),
