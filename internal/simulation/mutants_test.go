@@ -71,7 +71,7 @@ func hunt(t *testing.T, m mutant, changed map[string]string) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("the mutant does not build: %v\n%s", err, out)
 	}
-	run := exec.Command(binary, "-test.run=^TestSimulation$", "-test.failfast", "-test.timeout=100s", "-from=1", "-seeds=500")
+	run := exec.Command(binary, "-test.run=^TestSimulation$", "-test.failfast", "-test.timeout=10m", "-from=1", "-seeds=500")
 	out, err := run.CombinedOutput()
 	if err == nil {
 		t.Fatalf("500 seeds did not find that %s (%s)", m.name, m.breaks)
@@ -80,7 +80,8 @@ func hunt(t *testing.T, m mutant, changed map[string]string) {
 	if found == "" {
 		found = fmt.Sprintf("%.200s", out)
 	}
-	t.Logf("found: %s", strings.TrimSpace(found))
+	seed := regexp.MustCompile(`replay with -seed \d+`).FindString(string(out))
+	t.Logf("found: %s (%s)", strings.TrimSpace(found), seed)
 	for _, invariant := range strings.Fields(m.breaks) {
 		if strings.Contains(string(out), invariant+": ") {
 			return
