@@ -57,9 +57,10 @@ type job struct {
 // Every record arrives, in the order of its key; twice only if who had done it
 // was killed or cut off before it could commit.
 func TestChain(t *testing.T) {
+	kafka := realkafka.Start(t)
 	for _, protocol := range []string{"eager", "cooperative", "kip848"} {
 		t.Run(protocol, func(t *testing.T) {
-			j := newJob(t, protocol)
+			j := newJob(t, kafka, protocol)
 			j.run(t)
 			if !t.Failed() {
 				j.check(t)
@@ -68,9 +69,8 @@ func TestChain(t *testing.T) {
 	}
 }
 
-func newJob(t *testing.T, protocol string) *job {
+func newJob(t *testing.T, kafka *realkafka.Kafka, protocol string) *job {
 	t.Helper()
-	kafka := realkafka.Start(t)
 	client, err := kgo.NewClient(append(kafka.ClientOptions(), kgo.MetadataMinAge(100*time.Millisecond))...)
 	if err != nil {
 		t.Fatal(err)

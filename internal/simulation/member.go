@@ -77,6 +77,9 @@ func (m *member) start() {
 
 	opts := append(host.ClientOptions(), w.protocol()...)
 	opts = append(opts, kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.FetchMaxWait(2*time.Second), kgo.ClientID(l.name))
+	if m.plan.tight {
+		opts = append(opts, kgo.FetchMaxPartitionBytes(1))
+	}
 	if m.plan.static {
 		opts = append(opts, kgo.InstanceID(m.plan.name))
 	}
@@ -153,8 +156,12 @@ func (m *member) over(l *life) {
 		}
 		w.history.add(fact{kind: factEnded, life: l, excuse: excuse})
 		if !l.left.IsZero() {
-			if took := time.Since(l.left); took > m.plan.drain+time.Second {
+			took := time.Since(l.left)
+			if took > m.plan.drain+time.Second {
 				w.violation("I8: Run of %s returned %v after it was told to leave; its DrainTimeout is %v", l.name, took, m.plan.drain)
+			}
+			if within, ok := w.promptly(m.plan); ok && took > within {
+				w.violation("I8: Run of %s returned %v after it was told to leave; what it had begun takes %v at the most", l.name, took, within)
 			}
 		}
 		w.unexpected(l)
@@ -168,6 +175,17 @@ func (m *member) over(l *life) {
 			m.start()
 		}
 	}
+}
+
+// promptly returns within which time a member has left that is told to, if
+// nothing is in its way: what is in flight at the most, and the rest of leaving.
+func (w *world) promptly(p memberPlan) (within time.Duration, ok bool) {
+	if w.delayed() || p.pipeline.slow > 0 || p.pipeline.fail > 0 {
+		return 0, false
+	}
+	const rest, fetched = 3 * time.Second, 150
+	work := p.pipeline.pace * time.Duration((len(p.pipeline.stages)+1)*(min(p.maxInFlight, 200)+fetched))
+	return rest + work, rest+work < p.drain
 }
 
 // leave tells the member to end in good order.
@@ -264,6 +282,22 @@ func (b *mailbox) Produce(ctx context.Context, r *kgo.Record, promise func(*kgo.
 			} else {
 				b.life.see(fact{kind: factLetter, partition: origin.Partition.Number, offset: origin.Offset, id: string(original.Value)})
 			}
+		}
+		promise(r, err)
+	})
+}
+
+// outputs are produced with the consumer's client. What they are made of is done
+// once they are acked.
+type outputs struct {
+	life *life
+	of   sync.Map // facts, by *kgo.Record
+}
+
+func (o *outputs) Produce(ctx context.Context, r *kgo.Record, promise func(*kgo.Record, error)) {
+	o.life.consumer.Client().Produce(ctx, r, func(r *kgo.Record, err error) {
+		if f, ok := o.of.LoadAndDelete(r); ok && err == nil {
+			o.life.see(f.(fact))
 		}
 		promise(r, err)
 	})

@@ -17,7 +17,7 @@ var mutate = flag.Bool("mutants", false, "also build and run each mutant, which 
 const root = "../.."
 
 // Each mutant's edits fit the code as it is; and with -mutants, each is found
-// by the simulation within 500 seeds.
+// by the simulation within 500 seeds, or by the test that it names.
 func TestMutants(t *testing.T) {
 	for _, m := range mutants {
 		t.Run(m.name, func(t *testing.T) {
@@ -65,6 +65,16 @@ func hunt(t *testing.T, m mutant, changed map[string]string) {
 	overlayFile := filepath.Join(dir, "overlay.json")
 	if err := os.WriteFile(overlayFile, config, 0o600); err != nil {
 		t.Fatal(err)
+	}
+	if m.by != "" {
+		run := exec.Command("go", "test", "-count=1", "-vet=off", "-overlay", overlayFile, "-run", "^"+m.by+"$", root)
+		if out, err := run.CombinedOutput(); err == nil {
+			t.Fatalf("%s did not find that %s", m.by, m.name)
+		} else if !strings.Contains(string(out), "--- FAIL: "+m.by) {
+			t.Fatalf("%s did not run: %v\n%.3000s", m.by, err, out)
+		}
+		t.Logf("found by %s", m.by)
+		return
 	}
 	binary := filepath.Join(dir, "simulation.test")
 	build := exec.Command("go", "test", "-c", "-vet=off", "-overlay", overlayFile, "-o", binary, ".")

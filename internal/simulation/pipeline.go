@@ -42,7 +42,7 @@ func (p pipelinePlan) String() string {
 
 func drawPipeline(rng *rand.Rand, calm bool) pipelinePlan {
 	p := pipelinePlan{
-		end:      pick(rng, "ForEach", "ForEachBatch"),
+		end:      pick(rng, "ForEach", "ForEach", "ForEachBatch", "ForEachBatch", "Produce"),
 		size:     pick(rng, 1, 3, 10, 100),
 		wait:     between(rng, 10*time.Millisecond, 3*time.Second),
 		workers:  pick(rng, 1, 2, 5, 20),
@@ -173,6 +173,19 @@ func (c *crew) build() records {
 				c.done(row)
 			}
 			return nil
+		}, c.options()...)
+	case "Produce":
+		outputs := &outputs{life: c.life}
+		next = strategies.Produce(outputs, func(ctx context.Context, m arroyo.Message[*kgo.Record]) (*kgo.Record, error) {
+			if isInvalid(string(m.Payload.Value)) {
+				return nil, poison(m.Payload)
+			}
+			if err := c.work(ctx, m.Payload, "end"); err != nil {
+				return nil, err
+			}
+			r := strategies.Outgoing(m, out, []byte(string(m.Payload.Value)))
+			outputs.of.Store(r, factOf(factDone, m))
+			return r, nil
 		}, c.options()...)
 	}
 	for i := len(p.stages) - 1; i >= 0; i-- {

@@ -32,7 +32,8 @@ type memberPlan struct {
 	static      bool
 	follows     bool // it is of the second group
 	maxInFlight int
-	every       int // CommitEvery
+	tight       bool // it fetches as little at once as it can
+	every       int  // CommitEvery
 	interval    time.Duration
 	drain       time.Duration
 	pipeline    pipelinePlan
@@ -67,11 +68,14 @@ func between(rng *rand.Rand, from, to time.Duration) time.Duration {
 	return from + time.Duration(rng.Int64N(int64(to-from)+1))
 }
 
-// drawInterval returns a CommitInterval: mostly a short one, and now and then one
-// that never wakes anybody in time.
+// longInterval is a CommitInterval that wakes nobody in time.
+const longInterval = 90 * time.Second
+
+// drawInterval returns a CommitInterval: mostly a short one, and now and then a
+// long one.
 func drawInterval(rng *rand.Rand) time.Duration {
 	if rng.IntN(6) == 0 {
-		return 90 * time.Second
+		return longInterval
 	}
 	return between(rng, 50*time.Millisecond, 2*time.Second)
 }
@@ -118,7 +122,53 @@ func draw(seed uint64) *plan {
 		}
 	}
 	p.drawSteps(rng, calm)
+	if !calm && rng.IntN(20) == 0 {
+		p.drawZombie(rng)
+	}
+	if rng.IntN(25) == 0 {
+		p.drawTight(rng)
+	}
 	return p
+}
+
+// drawTight gives all members room for a few records only, and work that is done
+// elsewhere: only what is settled can tell that there is room again.
+func (p *plan) drawTight(rng *rand.Rand) {
+	for i := range p.members {
+		m := &p.members[i]
+		if m.follows {
+			continue
+		}
+		m.partitioned, m.maxInFlight, m.every, m.interval = false, 5, 0, longInterval
+		m.pipeline.end = "Produce"
+		m.tight = true
+	}
+	p.steps = append(p.steps, step{p.length, "produce 5 records, plain, 60 times", func(w *world) {
+		for range 60 {
+			w.produce(5, "plain")
+		}
+	}})
+}
+
+// drawZombie cuts a member off for longer than its session, with work left that
+// takes longer still.
+func (p *plan) drawZombie(rng *rand.Rand) {
+	const lasts = session + 25*time.Second
+	m := &p.members[0]
+	m.pipeline.pace = between(rng, 500*time.Millisecond, 2*time.Second)
+	m.maxInFlight = max(m.maxInFlight, 200)
+	at := between(rng, time.Second, p.length/2)
+	p.troubled = true
+	p.length = max(p.length, at+lasts+time.Second)
+	add := func(at time.Duration, what string, do func(w *world)) { p.steps = append(p.steps, step{at, what, do}) }
+	add(at-time.Second, "produce 150 records, plain", func(w *world) { w.produce(150, "plain") })
+	add(at, m.name+"'s network is cut", func(w *world) { w.members[0].network(factCut, func(h hostControl) { h.Cut() }) })
+	add(at+lasts, "heals: "+m.name+"'s network is cut", func(w *world) { w.members[0].network(factHealed, func(h hostControl) { h.Heal() }) })
+	p.sortSteps()
+}
+
+func (p *plan) sortSteps() {
+	slices.SortStableFunc(p.steps, func(a, b step) int { return int(a.at - b.at) })
 }
 
 func (p *plan) drawSteps(rng *rand.Rand, calm bool) {
@@ -167,7 +217,7 @@ func (p *plan) drawSteps(rng *rand.Rand, calm bool) {
 		}
 	}
 	p.drawAudit()
-	slices.SortStableFunc(p.steps, func(a, b step) int { return int(a.at - b.at) })
+	p.sortSteps()
 }
 
 // drawTrouble adds a fault, and its end.

@@ -19,6 +19,7 @@ const (
 	group = "ingest"
 	topic = "events"
 	dead  = "events.dead"
+	out   = "events.out"
 
 	behind  = "actions" // the group that follows
 	commits = "events.commits"
@@ -57,7 +58,7 @@ type world struct {
 
 func newWorld(t testing.TB, p *plan) *world {
 	w := &world{t: t, plan: p, produced: make(map[string]bool), partition: p.partitions}
-	w.broker = memkafka.New(t, memkafka.Topic(topic, p.partitions), memkafka.Topic(dead, 1), memkafka.Topic(commits, 1), memkafka.Brokers(2))
+	w.broker = memkafka.New(t, memkafka.Topic(topic, p.partitions), memkafka.Topic(dead, 1), memkafka.Topic(out, 1), memkafka.Topic(commits, 1), memkafka.Brokers(2))
 	for _, m := range p.members {
 		w.members = append(w.members, &member{world: w, plan: m})
 	}
