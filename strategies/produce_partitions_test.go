@@ -167,6 +167,51 @@ func TestI4ProduceKeepsTheOrderOfKeys(t *testing.T) {
 	})
 }
 
+// What waited for room is produced before what comes when there is room again.
+func TestI4ProduceIsNotOvertaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		broker := memkafka.New(t, memkafka.Topic("out", 1))
+		client := newClient(t, broker, kgo.MaxBufferedRecords(2))
+		defer client.Close()
+		gate := make(chan struct{})
+		rig := arroyo.NewRig(strategies.Route(func(m records) string { return value(m)[:1] }, strategies.Branches[*kgo.Record]{
+			"b": strategies.ForEach(func(context.Context, records) error { <-gate; return nil }),
+			"p": strategies.Produce(client, copied),
+		}))
+		offset := int64(0)
+		e := rig.Assign(arroyo.Partition{Topic: "events"})
+		feed := func(values ...string) {
+			var rs []*kgo.Record
+			for _, v := range values {
+				rs = append(rs, &kgo.Record{Offset: offset, Value: []byte(v)})
+				offset++
+			}
+			rig.Feed(e, rs...)
+			synctest.Wait()
+		}
+		broker.Delay(kmsg.Produce, 5*time.Second, memkafka.Times(1))
+		feed("p0", "p1", "p2") // the last one waits
+		rig.Drain(rig.Assign(arroyo.Partition{Topic: "events", Number: 1}))
+		synctest.Wait()             // the lane is wanted, so Submit has returned
+		feed("b", "p3")             // the first of these holds the lane
+		time.Sleep(6 * time.Second) // until there is room
+		close(gate)
+		if err := rig.Settle(); err != nil {
+			t.Fatal(err)
+		}
+		if err := rig.Finish(); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, r := range broker.Records("out") {
+			got = append(got, string(r.Value))
+		}
+		if diff := cmp.Diff([]string{"p0", "p1", "p2", "p3"}, got); diff != "" {
+			t.Errorf("written (-want +got):\n%s", diff)
+		}
+	})
+}
+
 // A record is produced whatever context outgoing has given it: kgo fails all
 // that is buffered for a partition when the context of one record ends.
 func TestProduceIgnoresTheEndOfARecordsContext(t *testing.T) {
