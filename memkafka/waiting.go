@@ -232,7 +232,8 @@ func (w *joinWait) beat(id string, generation int32) (accepted bool) {
 
 // untilOverdue returns when a join that the wait is part of is overdue, and ends it if it is now: the members are expired
 // that have not joined again within the rebalance timeout, which is the longest that a member has. kfake begins that time
-// anew with each join, also with one that is sent again because it took so long, and may go on so for ever.
+// anew with each join, also with one that is sent again because it took so long, and may go on so for ever; also when
+// nobody is late, but it has counted wrongly (see removes).
 func (w *joinWait) untilOverdue(info *kfake.GroupInfo) time.Duration {
 	t := w.tap
 	if w.join == nil || !w.goesOn(info) {
@@ -267,6 +268,9 @@ func (w *joinWait) untilOverdue(info *kfake.GroupInfo) time.Duration {
 	// kfake's own time is up a moment before, if it did not begin it anew.
 	if left := time.Until(began.Add(timeout + aloneInterval)); left > 0 {
 		return left
+	}
+	if len(late) == 0 {
+		t.broker.endJoin(w.group)
 	}
 	for _, m := range late {
 		if t.broker.removeClassic(w.group, m) == nil {
