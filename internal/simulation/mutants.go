@@ -73,7 +73,7 @@ var mutants = []mutant{
 	{"that a followed group was set back is not noticed", "I14", []edit{
 		{"synchronize.go", "maps.Copy(known, at)", "for p, o := range at {\n\t\t\t\tknown[p] = max(known[p], o)\n\t\t\t}"},
 		{"synchronize.go", "clear(at) // what", "_ = at // what"},
-	}, ""},
+	}, "TestI14OffsetsExpire"},
 	{"a follower learns of commits late", "I14", []edit{
 		{"synchronize.go", "if !c.sleep(c.root, every) {", "if !c.sleep(c.root, every+30*time.Second) {"},
 	}, ""},
