@@ -49,6 +49,7 @@ type run struct {
 	failedAt time.Time // when they began to fail
 	logFails bool      // whether the commit log was not written last time
 	stallAt  time.Time // when to look for stalls again
+	letGoAt  int64     // how many records were settled when it let go of them last
 
 	stopping  bool
 	hurry     bool // Abandon was called
@@ -195,6 +196,7 @@ func (r *run) step(ctx context.Context) (room bool) {
 	if due := r.tracker.commitAt.Load(); !now.Before(r.commitAt) || due > 0 && r.tracker.settled.Load() >= due {
 		r.commitSettled(now)
 	}
+	r.letGoOfSettled()
 	if !now.Before(r.stallAt) {
 		r.stallAt = now.Add(r.stallCheck())
 		r.reportStalls(now)
@@ -202,6 +204,24 @@ func (r *run) step(ctx context.Context) (room bool) {
 	room = r.hasRoom(now)
 	r.setAlarm(now)
 	return room
+}
+
+// letGoOfSettled lets go of what is settled, once that is a good part of what
+// may be in flight. A partition's next records and each commit do so too, but
+// where partitions are many the records of a second would stay in memory.
+func (r *run) letGoOfSettled() {
+	const (
+		atLeast      = 20_000 // records
+		perPartition = 16     // or it would cost more than it is worth
+	)
+	settled := r.tracker.settled.Load()
+	if settled-r.letGoAt < max(atLeast, int64(perPartition*len(r.progress))) {
+		return
+	}
+	r.letGoAt = settled
+	for _, p := range r.progress {
+		p.advance()
+	}
 }
 
 // handle serves one event of the consumer.
