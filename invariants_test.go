@@ -34,7 +34,8 @@ func TestI1NothingIsLostWhenAMemberCrashes(t *testing.T) {
 			stop := memkafka.Start(t, processor.Run)
 			produce(broker, 100)
 			time.Sleep(time.Duration(crash) * 370 * time.Millisecond)
-			c.Close() // no drain, no commit
+			synctest.Wait() // it runs
+			c.Close()       // no drain, no commit
 			if err := stop(); !errors.Is(err, arroyo.ErrClosed) {
 				t.Fatalf("Run of a closed consumer: %v, want ErrClosed", err)
 			}
