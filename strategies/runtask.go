@@ -49,45 +49,27 @@ func (s *runTask[In, Out]) tasks(ctx context.Context, msgs []arroyo.Message[In],
 			done, err = nil, panicked(s.step, msgs[at], v)
 		}
 	}()
-	if s.simple() {
-		return s.each(ctx, msgs, out, &at)
-	}
-	return s.eachTried(ctx, msgs, out, &at)
+	return s.each(ctx, msgs, out, &at)
 }
 
-// each runs the task for each message. It is a function of its own, apart from
-// what recovers, so that what it counts stays in registers.
+// each is apart from what recovers, so that what it counts stays in registers.
 func (s *runTask[In, Out]) each(ctx context.Context, msgs []arroyo.Message[In], out []arroyo.Message[Out], at *int) ([]arroyo.Message[Out], error) {
-	n, task := 0, s.task
+	n, task, simple := 0, s.task, s.simple()
 	for i := range msgs {
 		*at = i
 		m := &msgs[i]
 		if m.Fenced() {
 			continue
 		}
-		result, err := task(ctx, *m)
-		if err != nil {
-			if err := settleFailed(s.step, *m, err); err != nil {
-				return nil, err
-			}
-			continue
+		var (
+			result Out
+			err    error
+		)
+		if simple {
+			result, err = task(ctx, *m)
+		} else {
+			result, err = try(ctx, &s.attempts, *m, task)
 		}
-		out[n] = arroyo.With(*m, result)
-		n++
-	}
-	return out[:n], nil
-}
-
-// eachTried is each with Retry or Timeout.
-func (s *runTask[In, Out]) eachTried(ctx context.Context, msgs []arroyo.Message[In], out []arroyo.Message[Out], at *int) ([]arroyo.Message[Out], error) {
-	n := 0
-	for i := range msgs {
-		*at = i
-		m := &msgs[i]
-		if m.Fenced() {
-			continue
-		}
-		result, err := try(ctx, &s.attempts, *m, s.task)
 		if err != nil {
 			if err := settleFailed(s.step, *m, err); err != nil {
 				return nil, err
