@@ -28,7 +28,7 @@ import (
 // or by a report of the detector.
 //
 // With it a CommitLogEntry's Timestamp may be that of a record up to 64 before
-// the last one. kgo.WithPools among the client options wins.
+// the last one, and pools given by kgo.WithPools are not used.
 func RecycleRecords() ConsumerOption {
 	return func(c *consumerConfig) { c.recycle = true }
 }
