@@ -288,8 +288,11 @@ func (s *simulation) leave(m *simMember, how func(*simMember, *simulation)) {
 	if st.State != arroyo.StateEnded {
 		s.t.Errorf("after Run: %q", st.State)
 	}
+	// A partition that came just before the end has nothing of its own to
+	// commit: its watermark is where the group was.
+	committed := s.broker.Committed(group, topic)
 	for _, p := range st.Partitions {
-		if err == nil && p.End >= 0 && (p.InFlight > 0 || p.Watermark > p.Committed) {
+		if err == nil && p.End >= 0 && (p.InFlight > 0 || p.Watermark > max(p.Committed, committed[p.Epoch.Number])) {
 			s.t.Errorf("Run returned nil, and left %+v", p)
 		}
 	}
