@@ -244,12 +244,12 @@ func (c *checker) duplicates() {
 // delayed reports whether requests of this plan may arrive late or never, so
 // that when they arrive says nothing of when they were sent.
 func (w *world) delayed() bool {
+	return w.has("network", "take long", "not answered", "closed connections", "broker goes down", "commits fail")
+}
+
+// has reports whether the plan has a step of one of these kinds.
+func (w *world) has(kinds ...string) bool {
 	return slices.ContainsFunc(w.plan.steps, func(s step) bool {
-		for _, word := range []string{"network", "take long", "not answered", "closed connections", "broker goes down", "commits fail"} {
-			if strings.Contains(s.what, word) {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(kinds, func(kind string) bool { return strings.Contains(s.what, kind) })
 	})
 }

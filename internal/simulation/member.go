@@ -149,14 +149,17 @@ func (m *member) start() {
 // over is for the end of a life: it begins another one if it was an accident.
 func (m *member) over(l *life) {
 	w := m.world
+	m.mu.Lock()
+	left := l.left // it may be told to at this very moment
+	m.mu.Unlock()
 	if !l.crashed.Load() {
 		excuse := ""
 		if l.err != nil {
 			excuse = l.err.Error()
 		}
 		w.history.add(fact{kind: factEnded, life: l, excuse: excuse})
-		if !l.left.IsZero() {
-			took := time.Since(l.left)
+		if !left.IsZero() {
+			took := time.Since(left)
 			if took > m.plan.drain+time.Second {
 				w.violation("I8: Run of %s returned %v after it was told to leave; its DrainTimeout is %v", l.name, took, m.plan.drain)
 			}
@@ -164,10 +167,10 @@ func (m *member) over(l *life) {
 				w.violation("I8: Run of %s returned %v after it was told to leave; what it had begun takes %v at the most", l.name, took, within)
 			}
 		}
-		w.unexpected(l)
+		w.unexpected(l, left)
 	}
 	close(l.ended)
-	if l.left.IsZero() && !l.crashed.Load() {
+	if left.IsZero() && !l.crashed.Load() {
 		time.Sleep(500 * time.Millisecond)
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -179,8 +182,9 @@ func (m *member) over(l *life) {
 
 // promptly returns within which time a member has left that is told to, if
 // nothing is in its way: what is in flight at the most, and the rest of leaving.
+// Dead letters that failed are tried again after up to 10 seconds.
 func (w *world) promptly(p memberPlan) (within time.Duration, ok bool) {
-	if w.delayed() || p.pipeline.slow > 0 || p.pipeline.fail > 0 {
+	if w.delayed() || w.has("dead letters fail") || p.pipeline.slow > 0 || p.pipeline.fail > 0 {
 		return 0, false
 	}
 	const rest, fetched = 3 * time.Second, 150

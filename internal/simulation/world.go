@@ -75,9 +75,10 @@ func (w *world) violation(format string, args ...any) {
 	w.violations = append(w.violations, fmt.Sprintf(format, args...))
 }
 
-// unexpected notes a run that ended with an error that nobody caused.
-func (w *world) unexpected(l *life) {
-	calm := w.calm.Load() && (l.left.IsZero() || l.left.After(w.healed))
+// unexpected notes a run that ended with an error that nobody caused. left is
+// when it was told to leave.
+func (w *world) unexpected(l *life, left time.Time) {
+	calm := w.calm.Load() && (left.IsZero() || left.After(w.healed))
 	if !expectedEnd(l.err, calm) {
 		w.violation("Run of %s ended with %v", l.name, l.err)
 	}
