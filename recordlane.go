@@ -35,6 +35,7 @@ type recordLane struct {
 	// Of the lane's goroutine.
 	msgs    []Message[*kgo.Record]
 	chunk   int
+	now     time.Time // when the last Submit returned, if nothing came after it
 	fetched byte // makes the compiler keep the look at values
 }
 
@@ -226,13 +227,16 @@ func (l *recordLane) work() bool {
 		)
 		switch job.kind {
 		case jobDue:
+			l.now = time.Time{}
 			err = l.runJob(job.due)
 		case jobFlush, jobFinish:
+			l.now = time.Time{}
 			err = l.call(func() error { return l.first.Flush(job.flush.in(l.ctx)) })
 		case jobSubmit:
 			about = l.msgs[0].span
 			err = l.submit(about.owner)
 		case jobWait:
+			l.now = time.Time{}
 			select {
 			case <-l.wake:
 			case <-l.ctx.Done():
@@ -361,9 +365,13 @@ const (
 // submit hands a chunk to the first step, and makes the next one larger or
 // smaller by the time that this took.
 func (l *recordLane) submit(of *progress) error {
-	began := time.Now()
+	began := l.now
+	if began.IsZero() {
+		began = time.Now()
+	}
 	err := l.call(func() error { return l.first.Submit(of.ctx, l.msgs) })
-	took := time.Since(began)
+	l.now = time.Now()
+	took := l.now.Sub(began)
 	switch {
 	case took > maxSubmit:
 		l.chunk = max(1, int(int64(len(l.msgs))*int64(maxSubmit)/int64(took)))

@@ -7,7 +7,8 @@ import (
 )
 
 // ForEach ends a pipeline: it calls f with each message, in their order and on
-// one goroutine, and acks those that f is done with.
+// one goroutine, and acks those that f is done with: at once, or up to 16
+// together while many messages a millisecond go through.
 //
 // f says with its error what becomes of the message: arroyo.Invalid rejects
 // it, arroyo.Drop acks it, and any other error, or a panic, ends the run.
@@ -27,15 +28,40 @@ func asTask[T any](f func(context.Context, T) error) func(context.Context, T) (s
 	return func(ctx context.Context, x T) (struct{}, error) { return struct{}{}, f(ctx, x) }
 }
 
+const (
+	ackTogether = 16 // messages
+	fromMany    = 64 // messages of a Submit on
+)
+
+// An ack costs more than all else here. So where f is fast, which is where the
+// lane submits many messages at once, a few are acked together: behind one that
+// then takes long, up to 15 wait for their acks.
 func (s *forEach[T]) Submit(ctx context.Context, msgs []arroyo.Message[T]) (err error) {
 	s.step.Enter(ctx, len(msgs))
-	at := 0
+	var (
+		run []arroyo.Message[T]
+		at  int // in the run
+	)
 	defer func() {
 		if v := recover(); v != nil {
-			err = panicked(s.step, msgs[at], v)
+			arroyo.AckAll(run[:at])
+			err = panicked(s.step, run[at], v)
 		}
 	}()
-	return s.each(ctx, msgs, &at)
+	together := 1
+	if len(msgs) >= fromMany {
+		together = ackTogether
+	}
+	for from := 0; from < len(msgs); from += together {
+		run = msgs[from:min(from+together, len(msgs))]
+		err := s.each(ctx, run, &at)
+		if err != nil {
+			arroyo.AckAll(run[:at])
+			return err
+		}
+		arroyo.AckAll(run)
+	}
+	return nil
 }
 
 // each is apart from what recovers, so that what it counts stays in registers.
@@ -56,9 +82,7 @@ func (s *forEach[T]) each(ctx context.Context, msgs []arroyo.Message[T], at *int
 			if err := settleFailed(s.step, *m, err); err != nil {
 				return err
 			}
-			continue
 		}
-		m.Ack()
 	}
 	return nil
 }
