@@ -150,9 +150,7 @@ func (s *pool[In, Out]) wait(ctx context.Context) error {
 		enough := false
 		select {
 		case <-s.workers.ready:
-			// Tasks that end together, as their timers do, come one after
-			// the other. It is cheaper to look at them once they all have.
-			runtime.Gosched()
+			s.workers.letEnd()
 		case <-ctx.Done():
 			enough = true
 		case <-s.drains:

@@ -2,6 +2,7 @@ package strategies
 
 import (
 	"context"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -35,6 +36,8 @@ type workers[In, Out any] struct {
 	skip    func(ref[In, Out]) bool
 	told    bool // that it has to look at them
 	waiting bool // the lane, for ready
+
+	signalled bool // the lane, by what a worker does now
 
 	watchdog *time.Timer
 	armed    bool
@@ -150,12 +153,17 @@ func (w *workers[In, Out]) next(ctx context.Context, done *run[In, Out]) *run[In
 			w.idle++
 		}
 		start, post := w.rouse(), w.tell()
+		yield := (w.signalled || post) && w.size > 1
+		w.signalled = false
 		w.mu.Unlock()
 		w.start(start)
 		if post {
 			w.lane.Post(w.deliver)
 		}
 		if r != nil {
+			if yield { // or the lane runs when the others have nothing left to do
+				runtime.Gosched()
+			}
 			return r
 		}
 		select {
@@ -255,7 +263,20 @@ func (w *workers[In, Out]) tell() (post bool) {
 	return true
 }
 
+// letEnd is called by the lane when it was woken. Tasks that wait end together,
+// as their timers do, but come one after the other: it is cheaper to look at
+// them once they all have.
+func (w *workers[In, Out]) letEnd() {
+	w.mu.Lock()
+	wait := w.size == 1
+	w.mu.Unlock()
+	if wait {
+		runtime.Gosched()
+	}
+}
+
 func (w *workers[In, Out]) signal() {
+	w.signalled = true
 	select {
 	case w.ready <- struct{}{}:
 	default:
