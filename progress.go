@@ -151,11 +151,25 @@ func (p *progress) count(records, bytes int) {
 const sampled = 8
 
 // recordSize is what a record takes besides its key, value and headers: kgo's
-// struct and the pointers to it. (RecordHeader: a string and a slice.)
+// struct, the pointers to it, and about 10 bytes in the batch that it was in,
+// which its value keeps alive. (RecordHeader: a string and a slice.)
 const (
-	recordSize = int(unsafe.Sizeof(kgo.Record{})) + 8
+	recordSize = int(unsafe.Sizeof(kgo.Record{})) + 8 + 10
 	headerSize = int(unsafe.Sizeof(kgo.RecordHeader{}))
 )
+
+// slack is what is counted for memory around decompressed batches, one of so
+// many bytes: what the allocator rounds up to, and zstd's decoder grows by
+// beyond what it needs.
+func slack(r *kgo.Record, size int) int {
+	switch r.Attrs.CompressionType() {
+	case uint8(kgo.CodecNone):
+		return 0
+	case uint8(kgo.CodecZstd):
+		return size / 8
+	}
+	return size / 16
+}
 
 // sizeOf returns how many bytes the records of a span take: about, if the span
 // is one of several that were fetched together.
@@ -168,10 +182,11 @@ func sizeOf(records []*kgo.Record, spans, span int) (n int) {
 	looked := 0
 	for i := first; i < len(records); i += step {
 		r := records[i]
-		n += recordSize + len(r.Key) + len(r.Value)
+		size := recordSize + len(r.Key) + len(r.Value)
 		for j := range r.Headers {
-			n += headerSize + len(r.Headers[j].Key) + len(r.Headers[j].Value)
+			size += headerSize + len(r.Headers[j].Key) + len(r.Headers[j].Value)
 		}
+		n += size + slack(r, size)
 		looked++
 	}
 	return n * len(records) / looked
