@@ -158,9 +158,9 @@ const (
 	headerSize = int(unsafe.Sizeof(kgo.RecordHeader{}))
 )
 
-// slack is what is counted for memory around decompressed batches, one of so
-// many bytes: what the allocator rounds up to, and zstd's decoder grows by
-// beyond what it needs.
+// slack is what is counted for the memory around a record of a decompressed
+// batch: the allocator rounds up, and zstd's decoder asks for more than it
+// needs.
 func slack(r *kgo.Record, size int) int {
 	switch r.Attrs.CompressionType() {
 	case uint8(kgo.CodecNone):

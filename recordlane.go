@@ -36,7 +36,7 @@ type recordLane struct {
 	msgs    []Message[*kgo.Record]
 	chunk   int
 	now     time.Time // when the last Submit returned, if nothing came after it
-	fetched byte // makes the compiler keep the look at values
+	fetched byte      // makes the compiler keep the look at values
 }
 
 // laneEvents is what a lane tells its run, from any goroutine.
