@@ -128,6 +128,36 @@ func TestFlushAtTheBound(t *testing.T) {
 	}
 }
 
+// I10: a full lane that has a lot queued is not looked after at each record
+// that is settled. When its steps then hold all of it back, that is seen at
+// once.
+func TestI10FullWithMuchQueued(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		broker := memkafka.New(t, memkafka.Topic(topic, 1))
+		produce(broker, 20_000)
+		var (
+			first   sync.Once
+			batched atomic.Int64
+		)
+		m := startMember(t, broker, strategies.RunTask(func(context.Context, arroyo.Message[*kgo.Record]) (int, error) {
+			first.Do(func() { time.Sleep(10 * time.Second) }) // meanwhile the lane fills up
+			return 0, nil
+		}, strategies.ForEachBatch(100_000, time.Hour, func(_ context.Context, rows []arroyo.Message[int]) error {
+			batched.Add(int64(len(rows)))
+			return nil
+		})), nil, arroyo.MaxInFlight(6000), arroyo.CommitInterval(time.Hour))
+		time.Sleep(9900 * time.Millisecond)
+		if n := m.Status().InFlight; n < 6000 {
+			t.Errorf("%d records are in flight, want the bound of 6,000", n)
+		}
+		time.Sleep(200 * time.Millisecond)
+		if n := batched.Load(); n < 14_000 {
+			t.Errorf("%d records were in batches by then, want all but what is below the bound", n)
+		}
+		m.shutDown(t)
+	})
+}
+
 func counts[T any](n *atomic.Int64) func(context.Context, arroyo.Message[T]) error {
 	return func(context.Context, arroyo.Message[T]) error {
 		n.Add(1)

@@ -30,6 +30,7 @@ type recordLane struct {
 	finish bool
 	unmade bool // whether build has still to return
 	idle   bool
+	wakeAt int   // the loop is woken once no more spans than these are queued; 0: it is not
 	err    error // why the lane ended, if not because it was told to
 
 	// Of the lane's goroutine.
@@ -128,6 +129,18 @@ func (l *recordLane) requestFinish() {
 	}
 	l.drainBegins()
 	l.signal()
+}
+
+// isShort reports whether at most n spans are queued. If not, the loop is woken
+// once that is so.
+func (l *recordLane) isShort(n int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.wakeAt = 0
+	if len(l.queue)-l.head > n {
+		l.wakeAt = n
+	}
+	return l.wakeAt == 0
 }
 
 // isIdle reports whether the lane has nothing to do and waits.
@@ -284,6 +297,10 @@ func (l *recordLane) next() job {
 		l.flush = nil
 		return job{kind: jobFlush, flush: flush}
 	case l.fillChunk():
+		if l.wakeAt > 0 && len(l.queue)-l.head <= l.wakeAt {
+			l.wakeAt = 0
+			l.events.wake()
+		}
 		return job{kind: jobSubmit}
 	case l.finish:
 		return job{kind: jobFinish}

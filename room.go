@@ -32,9 +32,15 @@ func load(records, bytes int64, of bound) float64 {
 	return max(float64(records)/float64(of.records), float64(bytes)/float64(of.bytes))
 }
 
+// enough is how many spans a full lane has before it when the loop makes room:
+// up to 4,096 records.
+const enough = 64
+
 func (r *run) sharedRoom() bool {
 	room := r.total() < 1
-	r.watch(!room || len(r.drains) > 0)
+	// While a lot is queued there is no need to use each bit of room at once:
+	// to be woken for each span that is settled costs more than the span.
+	r.watch(!room && r.shared.isShort(enough) || len(r.drains) > 0)
 	if room {
 		r.flushed = false
 	} else if !r.flushed && r.shared.isIdle() {
