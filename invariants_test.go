@@ -383,7 +383,9 @@ func TestI8RunReturnsInTime(t *testing.T) {
 				var ledger ledger
 				m := start(t, broker, stuckPipeline(&ledger, at, release), opts, arroyo.DrainTimeout(10*time.Second))
 				broker.WaitStable(group, 1)
-				time.Sleep(100 * time.Millisecond) // which of two is fetched first is open
+				for len(ledger.all()) < 10 { // which of two is fetched first is open
+					time.Sleep(10 * time.Millisecond)
+				}
 				produceTo(broker, 1, 10)
 				time.Sleep(100 * time.Millisecond) // not yet a commit interval
 				if tt.down {
