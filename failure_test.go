@@ -436,6 +436,7 @@ func TestBatchLargerThanTheBound(t *testing.T) {
 			t.Errorf("it took %v", took)
 		}
 		m.shutDown(t)
+		expectCommitted(t, broker)
 		if len(sizes) == 0 || cmp.Equal(sizes, []int{2000}) {
 			t.Errorf("batches of %v, want several of at most the bound and a poll", sizes)
 		}

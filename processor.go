@@ -91,8 +91,9 @@ func MaxInFlight(records int) ProcessorOption {
 // MaxInFlightBytes is MaxInFlight in bytes of memory: keys, values and headers,
 // decompressed, and about 180 bytes for each record and 40 for each header
 // themselves; a sixteenth more if they were compressed, with zstd an eighth. Of
-// large fetches the sizes of some records are taken for those of all. What kgo has fetched and not handed out comes on top: see
-// kgo.FetchMaxBytes. Defaults to 256 MiB.
+// large fetches the sizes of some records are taken for those of all. What kgo
+// has fetched and not handed out comes on top: see kgo.FetchMaxBytes. Defaults
+// to 256 MiB.
 func MaxInFlightBytes(bytes int64) ProcessorOption {
 	return func(c *processorConfig) { c.total.bytes = bytes }
 }

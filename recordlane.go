@@ -238,18 +238,18 @@ func (l *recordLane) work() bool {
 			err   error
 			about *span
 		)
+		if job.kind != jobSubmit {
+			l.now = time.Time{}
+		}
 		switch job.kind {
 		case jobDue:
-			l.now = time.Time{}
 			err = l.runJob(job.due)
 		case jobFlush, jobFinish:
-			l.now = time.Time{}
 			err = l.call(func() error { return l.first.Flush(job.flush.in(l.ctx)) })
 		case jobSubmit:
 			about = l.msgs[0].span
 			err = l.submit(about.owner)
 		case jobWait:
-			l.now = time.Time{}
 			select {
 			case <-l.wake:
 			case <-l.ctx.Done():

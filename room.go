@@ -32,11 +32,8 @@ func load(records, bytes int64, of bound) float64 {
 	return max(float64(records)/float64(of.records), float64(bytes)/float64(of.bytes))
 }
 
-// enough is how many spans a full lane has before it when the loop makes room:
-// up to 4,096 records.
-const enough = 64
-
 func (r *run) sharedRoom() bool {
+	const enough = 64 // spans before a full lane: up to 4,096 records
 	room := r.total() < 1
 	// While a lot is queued there is no need to use each bit of room at once:
 	// to be woken for each span that is settled costs more than the span.

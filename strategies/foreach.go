@@ -44,8 +44,10 @@ func (s *forEach[T]) Submit(ctx context.Context, msgs []arroyo.Message[T]) (err 
 	)
 	defer func() {
 		if v := recover(); v != nil {
-			arroyo.AckAll(run[:at])
 			err = panicked(s.step, run[at], v)
+		}
+		if err != nil {
+			arroyo.AckAll(run[:at])
 		}
 	}()
 	together := 1
@@ -54,9 +56,7 @@ func (s *forEach[T]) Submit(ctx context.Context, msgs []arroyo.Message[T]) (err 
 	}
 	for from := 0; from < len(msgs); from += together {
 		run = msgs[from:min(from+together, len(msgs))]
-		err := s.each(ctx, run, &at)
-		if err != nil {
-			arroyo.AckAll(run[:at])
+		if err := s.each(ctx, run, &at); err != nil {
 			return err
 		}
 		arroyo.AckAll(run)
