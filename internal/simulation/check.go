@@ -61,6 +61,7 @@ func (w *world) check() {
 	c.order()
 	c.outcomes()
 	c.duplicates()
+	c.ends()
 	c.follow()
 }
 
@@ -239,6 +240,43 @@ func (c *checker) duplicates() {
 			c.violation(f, "I5: done before, in an epoch that ended in good order\n      at %s", before)
 		}
 	}
+}
+
+// ends checks how long those took to leave that were told to.
+func (c *checker) ends() {
+	for _, f := range c.w.history.facts {
+		if f.kind != factEnded || f.left.IsZero() {
+			continue
+		}
+		took, plan := f.at.Sub(f.left), f.life.member.plan
+		if took > plan.drain+time.Second {
+			c.violation(f, "I8: Run returned %v after it was told to leave; its DrainTimeout is %v", took, plan.drain)
+		}
+		if within, ok := c.w.promptly(plan); ok && took > within && !c.refused(f.life, f.left) {
+			c.violation(f, "I8: Run returned %v after it was told to leave; what it had begun takes %v at the most", took, within)
+		}
+	}
+}
+
+// refused reports whether the group refused commits of a life, as it does while a
+// rebalance waits for a member that is gone: the same was asked for again.
+func (c *checker) refused(l *life, since time.Time) bool {
+	type position struct {
+		partition int32
+		offset    int64
+	}
+	asked := make(map[position]bool)
+	for _, f := range c.w.history.facts {
+		if f.kind != factCommit || f.life != l || f.at.Before(since) {
+			continue
+		}
+		at := position{f.partition, f.offset}
+		if asked[at] {
+			return true
+		}
+		asked[at] = true
+	}
+	return false
 }
 
 // delayed reports whether requests of this plan may arrive late or never, so

@@ -18,8 +18,9 @@ type fact struct {
 	offset    int64
 	id        string
 	excuse    string
-	accepted  bool   // of factAsked: the group has it
-	owner     string // of factAsked: the other member that has the partition
+	accepted  bool      // of factAsked: the group has it
+	owner     string    // of factAsked: the other member that has the partition
+	left      time.Time // of factEnded: when it was told to leave
 }
 
 type factKind string
