@@ -2,22 +2,41 @@ package memkafka
 
 import "github.com/twmb/franz-go/pkg/kmsg"
 
-// goesAway notes that a member has left a KIP-848 group to come back, if it is a static one. As in Kafka, its session goes
+// goesAway notes that a member leaves a KIP-848 group to come back, if it is a static one. As in Kafka, its session goes
 // on, and it is expired at the end of it if it has not come back. kfake would keep its partitions for it without an end.
-func (t *tap) goesAway(group, id string) bool {
-	info, err := t.broker.group(group)
+//
+// It is told of the request: a client that leaves may be gone before there is an answer.
+func (t *tap) goesAway(req *kmsg.ConsumerGroupHeartbeatRequest) {
+	if req.MemberEpoch != -2 {
+		return
+	}
+	info, err := t.broker.group(req.Group)
 	if err != nil {
-		return false // closed
+		return // closed
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	m := t.members[id]
-	if m == nil || m.instance == nil {
-		return false
+	if m := t.members[req.MemberID]; m != nil && m.instance != nil {
+		m.away, m.epoch = true, info.Epoch
+		m.revocation.stop()
 	}
-	m.away, m.epoch = true, info.Epoch
-	m.revocation.stop()
-	return true
+}
+
+// staysHere notes that a member was not let go.
+func (t *tap) staysHere(req *kmsg.ConsumerGroupHeartbeatRequest) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if m := t.members[req.MemberID]; m != nil && req.MemberEpoch == -2 {
+		m.away = false
+	}
+}
+
+// isAway reports whether a member has left to come back.
+func (t *tap) isAway(id string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	m := t.members[id]
+	return m != nil && m.away
 }
 
 // comesBack is told of members that join a KIP-848 group, before kfake is.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/arroyo-go/arroyo/memkafka"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // What happens while a static member is away counts when it comes back: everything is somebody's, and nothing two members'.
@@ -51,4 +52,34 @@ func TestAStaticMemberComesBackToAnotherGroup(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A client that leaves may be gone before there is an answer. Its session ends all the same.
+func TestAStaticMemberLeavesWithoutWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		broker := memkafka.New(t, memkafka.Topic("events", 4))
+		static := broker.Join("g", "events", kgo.ServerSideBalancer(), kgo.InstanceID("i"))
+		other := broker.Join("g", "events", kgo.ServerSideBalancer())
+		broker.WaitStable("g", 2)
+		var id string
+		for _, m := range broker.Group("g").Members {
+			if m.InstanceID == "i" {
+				id = m.ID
+			}
+		}
+		static.Die() // no heartbeat comes behind the leave
+		conn := connect(t, broker)
+		req := kmsg.NewPtrConsumerGroupHeartbeatRequest()
+		req.Group, req.MemberID, req.MemberEpoch, req.InstanceID = "g", id, -2, kmsg.StringPtr("i")
+		if _, err := conn.Write(kmsg.NewRequestFormatter().AppendRequest(nil, req, 1)); err != nil {
+			t.Fatal(err)
+		}
+		conn.Close()
+		time.Sleep(30 * time.Second)
+		if got := other.Assigned(); len(got) != 2 {
+			t.Errorf("within the session of the one that is away, the other has %v, not half", got)
+		}
+		time.Sleep(30 * time.Second)
+		mustOwnAll(t, 4, other)
+	})
 }

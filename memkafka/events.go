@@ -39,6 +39,7 @@ func (t *tap) sawRequest(w *wire, ex *exchange) {
 		t.leaves(w, req)
 	case *kmsg.ConsumerGroupHeartbeatRequest:
 		t.comesBack(req)
+		t.goesAway(req)
 	}
 }
 
@@ -171,6 +172,7 @@ func (t *tap) sawLeave(w *wire, req *kmsg.LeaveGroupRequest, resp *kmsg.LeaveGro
 
 func (t *tap) sawConsumerHeartbeat(w *wire, req *kmsg.ConsumerGroupHeartbeatRequest, resp *kmsg.ConsumerGroupHeartbeatResponse) {
 	if resp.ErrorCode != 0 {
+		t.staysHere(req)
 		t.logError(w, "heartbeats", req.Group, resp.ErrorCode)
 		return
 	}
@@ -179,7 +181,7 @@ func (t *tap) sawConsumerHeartbeat(w *wire, req *kmsg.ConsumerGroupHeartbeatRequ
 		id = *resp.MemberID
 	}
 	switch {
-	case req.MemberEpoch == -2 && t.goesAway(req.Group, id):
+	case req.MemberEpoch == -2 && t.isAway(id):
 		t.log.add("group %q: %s, a static member, is away", req.Group, w)
 		return
 	case req.MemberEpoch < 0:

@@ -31,11 +31,19 @@ func TestSimulation(t *testing.T) {
 		first = rand.Uint64N(1 << 40)
 	}
 	t.Logf("seeds %d to %d", first, first+n-1)
-	for s := first; s < first+n; s++ {
-		t.Run(fmt.Sprint(s), func(t *testing.T) {
-			t.Parallel()
-			simulate(t, s)
+	// A few at a time: each looks through the stacks of all goroutines at its
+	// end, and those of tests that wait for their turn are among them.
+	const together = 200
+	for ; n > 0; n -= min(n, together) {
+		t.Run("together", func(t *testing.T) {
+			for s := first; s < first+min(n, together); s++ {
+				t.Run(fmt.Sprint(s), func(t *testing.T) {
+					t.Parallel()
+					simulate(t, s)
+				})
+			}
 		})
+		first += together
 	}
 }
 
