@@ -1,6 +1,9 @@
 package memkafka
 
-import "github.com/twmb/franz-go/pkg/kmsg"
+import (
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
 
 // goesAway notes that a member leaves a KIP-848 group to come back, if it is a static one. As in Kafka, its session goes
 // on, and it is expired at the end of it if it has not come back. kfake would keep its partitions for it without an end.
@@ -43,7 +46,8 @@ func (t *tap) isAway(id string) bool {
 //
 // When it is decided who has what, Kafka counts a static member that is away like any other. kfake does not: it gives the
 // others what is to be kept for it, and when it comes back as it was, decides nothing anew, so that nobody has what others
-// gave up meanwhile. So if anything was decided while it was away, it comes back as a new member.
+// gave up meanwhile, nor the partitions that a topic got while all were away. So if anything was decided while it was away,
+// or should have been, it comes back as a new member.
 func (t *tap) comesBack(req *kmsg.ConsumerGroupHeartbeatRequest) {
 	if req.MemberEpoch != 0 || req.InstanceID == nil {
 		return
@@ -52,15 +56,55 @@ func (t *tap) comesBack(req *kmsg.ConsumerGroupHeartbeatRequest) {
 	if err != nil {
 		return // closed
 	}
-	away := ""
+	away, alone := t.awayAs(*req.InstanceID, info)
+	if away == nil {
+		return
+	}
+	if away.epoch == info.Epoch && !(alone && t.broker.lacks(info)) {
+		return
+	}
+	if t.broker.removeConsumer(req.Group, away.id) == nil {
+		t.drop(away.id)
+	}
+}
+
+// awayAs returns the member of a group that is away and has that instance ID, if there is one, and whether all others are
+// away, too.
+func (t *tap) awayAs(instance string, info *kfake.GroupInfo) (away *memberNotes, alone bool) {
 	t.mu.Lock()
-	for id, m := range t.members {
-		if m.group == req.Group && m.away && *m.instance == *req.InstanceID && m.epoch != info.Epoch {
-			away = id
+	defer t.mu.Unlock()
+	alone = true
+	for _, member := range info.Members {
+		switch m := t.members[member.MemberID]; {
+		case m == nil || !m.away:
+			alone = false
+		case *m.instance == instance:
+			away = m
 		}
 	}
-	t.mu.Unlock()
-	if away != "" && t.broker.removeConsumer(req.Group, away) == nil {
-		t.drop(away)
+	return away, alone
+}
+
+// lacks reports whether partitions of the topics that a group reads are nobody's.
+func (b *Broker) lacks(info *kfake.GroupInfo) bool {
+	release, err := b.use()
+	if err != nil {
+		return false // closed
 	}
+	defer release()
+	assigned := make(map[string]int)
+	for _, m := range info.Members {
+		for _, topic := range m.SubscribedTopics {
+			assigned[topic] += 0
+		}
+		for topic, partitions := range m.Assignment {
+			assigned[topic] += len(partitions)
+		}
+	}
+	for topic, n := range assigned {
+		if len(b.cluster.PartitionInfos(topic)) > n {
+			return true
+		}
+	}
+	return false
 }

@@ -32,6 +32,10 @@ func TestAStaticMemberComesBackToAnotherGroup(t *testing.T) {
 			broker.AddPartitions("events", 9)
 			return others
 		}, 9},
+		"the topic has more partitions, and nobody was there": {0, func(broker *memkafka.Broker, others []*memkafka.Rival) []*memkafka.Rival {
+			broker.AddPartitions("events", 9)
+			return others
+		}, 9},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -108,7 +108,7 @@ func (t *tap) sawJoin(w *wire, req *kmsg.JoinGroupRequest, resp *kmsg.JoinGroupR
 
 func (t *tap) noteJoin(w *wire, req *kmsg.JoinGroupRequest, id string) {
 	t.note(id, &memberNotes{
-		group: req.Group, client: w.clientID(), host: w.link.host, join: req, owned: ownedOf(req),
+		group: req.Group, client: w.clientID(), host: w.link.host, join: req, owned: ownedOf(req), instance: req.InstanceID,
 	}, sessionOf(req))
 }
 

@@ -12,13 +12,16 @@ type sessionWatch struct {
 	timer   *time.Timer
 }
 
-// note begins to watch a member that has joined, or joined again.
+// note begins to watch a member that has joined, or joined again. A static one takes the place of the one that it was
+// before.
 func (t *tap) note(id string, m *memberNotes, timeout time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if old := t.members[id]; old != nil {
-		old.watch.timer.Stop()
-		old.revocation.stop()
+	m.id = id
+	for _, old := range t.members {
+		if old.id == id || m.instance != nil && old.instance != nil && *old.instance == *m.instance && old.group == m.group {
+			t.dropLocked(old)
+		}
 	}
 	m.watch = &sessionWatch{timeout: timeout, last: time.Now()}
 	m.watch.timer = time.AfterFunc(timeout+time.Millisecond, func() { t.look(id, m) })
@@ -40,11 +43,15 @@ func (t *tap) drop(id string) bool {
 	defer t.mu.Unlock()
 	m := t.members[id]
 	if m != nil {
-		m.watch.timer.Stop()
-		m.revocation.stop()
-		delete(t.members, id)
+		t.dropLocked(m)
 	}
 	return m != nil
+}
+
+func (t *tap) dropLocked(m *memberNotes) {
+	m.watch.timer.Stop()
+	m.revocation.stop()
+	delete(t.members, m.id)
 }
 
 // lookAtGroup looks at the members of a group that may be expired, before what follows from that is in the log.
@@ -105,10 +112,8 @@ func (t *tap) look(id string, m *memberNotes) {
 func (t *tap) stopWatching() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for id, m := range t.members {
-		m.watch.timer.Stop()
-		m.revocation.stop()
-		delete(t.members, id)
+	for _, m := range t.members {
+		t.dropLocked(m)
 	}
 	for w := range t.waits {
 		w.endLocked()

@@ -30,6 +30,7 @@ type tap struct {
 
 // memberNotes is what requests and answers told of a member of a group.
 type memberNotes struct {
+	id     string
 	group  string
 	client string
 	host   *host
@@ -37,10 +38,11 @@ type memberNotes struct {
 	owned  map[string]map[int32]bool // what it said then that it has
 	watch  *sessionWatch             // notes when it expires
 
+	instance *string // of a static member
+
 	// Of KIP-848.
-	instance   *string // of a static member
-	away       bool    // such a one has left, maybe to come back
-	epoch      int32   // of the group when it did
+	away       bool  // such a one has left, maybe to come back
+	epoch      int32 // of the group when it did
 	revocation revocation
 }
 
