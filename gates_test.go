@@ -391,6 +391,68 @@ func TestI14Seek(t *testing.T) {
 	}
 }
 
+// I4: what is parked of several fetches stays in order, whenever the gate moves and
+// whenever the partition is paused.
+func TestI4ParkedFetchesStayInOrder(t *testing.T) {
+	moves := map[string]func(t *testing.T, broker *memkafka.Broker, c *arroyo.Consumer, limit int64){
+		"the gate moves between two polls": func(t *testing.T, broker *memkafka.Broker, _ *arroyo.Consumer, limit int64) {
+			commitAs(t, broker, store, 0, limit)
+		},
+		"the gate moves while it is paused": func(t *testing.T, broker *memkafka.Broker, c *arroyo.Consumer, limit int64) {
+			zero := arroyo.Partition{Topic: topic}
+			if err := c.Pause(zero); err != nil {
+				t.Fatal(err)
+			}
+			commitAs(t, broker, store, 0, limit)
+			time.Sleep(time.Second)
+			if err := c.Resume(zero); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"the gate moves twice": func(t *testing.T, broker *memkafka.Broker, _ *arroyo.Consumer, limit int64) {
+			commitAs(t, broker, store, 0, limit-1)
+			time.Sleep(time.Second)
+			commitAs(t, broker, store, 0, limit)
+		},
+	}
+	for source := range sources {
+		for name, move := range moves {
+			t.Run(source+", "+name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					broker := commitBroker(t, 1)
+					c := followingConsumer(t, broker, sources[source], nil, store)
+					defer c.Close()
+					expect[*arroyo.Assigned](t, c)
+					park := func() { // another fetch of 10
+						t.Helper()
+						produce(broker, 10)
+						ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+						defer cancel()
+						if ev, err := c.Poll(ctx); !errors.Is(err, context.DeadlineExceeded) {
+							t.Fatalf("got %T %+v, %v", ev, ev, err)
+						}
+					}
+					for range 3 {
+						park()
+					}
+					var at int64
+					for _, limit := range []int64{3, 6, 13, 14, 25, 30} {
+						move(t, broker, c, limit)
+						time.Sleep(time.Second) // nobody polls
+						for at < limit {
+							f := expect[*arroyo.Fetched](t, c)
+							if f.Records[0].Offset != at || f.Next > limit {
+								t.Fatalf("records %d to %d came behind those below %d; the gate is at %d", f.Records[0].Offset, f.Next, at, limit)
+							}
+							at = f.Next
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
 // A partition that the user paused waits for both: for Resume, and for the
 // groups. What is parked comes at once after the later of the two.
 func TestI14UserPause(t *testing.T) {

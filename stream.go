@@ -152,10 +152,17 @@ func (c *Consumer) hasPolled() bool {
 
 // unpark lets what is parked with an epoch flow, before what was polled later.
 func (s *stream) unpark(e *epochState) {
-	if e.paused&^pausedForGate == 0 {
-		s.unparked = append(s.unparked, e.parked...)
-		e.parked = nil
+	if e.paused&^pausedForGate != 0 || len(e.parked) == 0 {
+		return
 	}
+	if len(s.unparked) > 0 && s.unparked[0].state == e {
+		// The rest of what is parked: the first was yielded in part, and of
+		// those that flow, an epoch's follow each other.
+		s.unparked = slices.Concat(e.parked, s.unparked)
+	} else {
+		s.unparked = append(s.unparked, e.parked...)
+	}
+	e.parked = nil
 }
 
 // unparkGated is unpark for all that the follower held back.

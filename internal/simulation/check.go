@@ -102,7 +102,9 @@ func (c *checker) order() {
 			if at, over := c.ended[a]; over && f.at.After(at) {
 				c.violation(f, "I3: handed out %v after its epoch ended", f.at.Sub(at))
 			}
-			k := key{a, factHanded}
+			fallthrough
+		case factGiven:
+			k := key{a, f.kind}
 			if before, ok := last[k]; ok && f.offset <= before {
 				c.violation(f, "I4: handed out after offset %d", before)
 			}

@@ -80,6 +80,9 @@ var mutants = []mutant{
 	{"what waits for a followed group stays parked", "I14", []edit{
 		{"synchronize.go", "c.stream.unparkGated()\n", ""},
 	}, ""},
+	{"what was parked first comes last", "I4", []edit{
+		{"stream.go", "slices.Concat(e.parked, s.unparked)", "append(s.unparked, e.parked...)"},
+	}, "TestI4ParkedFetchesStayInOrder"},
 	{"what failed is not fetched again", "I10", []edit{
 		{"stream.go", "if c.sleep(s.ctx, pause) {", "if false && c.sleep(s.ctx, pause) {"},
 	}, ""},
