@@ -3,7 +3,6 @@ package arroyo
 import (
 	"context"
 	"maps"
-	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -56,7 +55,7 @@ func (r *run) sendCommit(ctx context.Context, offsets map[*epochState]position, 
 	began := time.Now()
 	err := r.consumer.commit(ctx, offsets, false)
 	if err == nil && len(entries) > 0 {
-		r.writeLog(ctx, r.consumer.onlyCommitted(entries, offsets))
+		r.writeLog(ctx, entries, offsets)
 	}
 	if len(offsets) > 0 {
 		took := time.Since(began)
@@ -82,12 +81,12 @@ func (r *run) logEntries(offsets map[*epochState]position) map[*epochState]*kgo.
 }
 
 // onlyCommitted leaves out epochs that were lost before the commit was sent,
-// which then was one of the others alone.
-func (c *Consumer) onlyCommitted(entries map[*epochState]*kgo.Record, offsets map[*epochState]position) map[*epochState]*kgo.Record {
+// which then was one of the others alone, and those of which more was committed
+// meanwhile: who did that writes it.
+func (c *Consumer) onlyCommitted(entries map[*epochState]*kgo.Record, offsets map[*epochState]position) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	maps.DeleteFunc(entries, func(s *epochState, _ *kgo.Record) bool { return s.committed < offsets[s].offset })
-	return entries
+	maps.DeleteFunc(entries, func(s *epochState, _ *kgo.Record) bool { return s.committed != offsets[s].offset })
 }
 
 // hasCommitted reports whether the brokers took a commit of the epoch that is at
@@ -100,8 +99,8 @@ func (c *Consumer) hasCommitted(s *epochState, at position) bool {
 
 // writeLog writes to the commit log, and waits until it is written. What could
 // not be written is committed again, and then written.
-func (r *run) writeLog(ctx context.Context, entries map[*epochState]*kgo.Record) {
-	err := r.consumer.client.ProduceSync(ctx, slices.Collect(maps.Values(entries))...).FirstErr()
+func (r *run) writeLog(ctx context.Context, entries map[*epochState]*kgo.Record, offsets map[*epochState]position) {
+	err := r.produceLog(ctx, entries, offsets)
 	r.post(func() {
 		for s := range entries {
 			if p := r.progress[s.Epoch]; p != nil {
@@ -116,6 +115,24 @@ func (r *run) writeLog(ctx context.Context, entries map[*epochState]*kgo.Record)
 		}
 		r.logFails = err != nil
 	})
+}
+
+// produceLog writes what is committed by now. Of two commits at the same time
+// the newer one comes last in the log: it is handed to kgo, which keeps the
+// order, by one of them at a time.
+func (r *run) produceLog(ctx context.Context, entries map[*epochState]*kgo.Record, offsets map[*epochState]position) error {
+	select {
+	case r.logging <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	var written kgo.FirstErrPromise
+	r.consumer.onlyCommitted(entries, offsets)
+	for _, record := range entries {
+		r.consumer.client.Produce(ctx, record, written.Promise())
+	}
+	<-r.logging
+	return written.Err()
 }
 
 // committed notes how a periodic commit went.

@@ -43,13 +43,14 @@ type run struct {
 	ctx      context.Context // of commits
 	commit   goroutines      // those that wait for commits
 	commitAt time.Time
-	commits  bool      // whether a periodic commit is in flight
-	overdue  bool      // whether CommitEvery asked for the next one meanwhile
-	failing  error     // what the last periodic commit failed with
-	failedAt time.Time // when they began to fail
-	logFails bool      // whether the commit log was not written last time
-	stallAt  time.Time // when to look for stalls again
-	letGoAt  int64     // how many records were settled when it let go of them last
+	commits  bool          // whether a periodic commit is in flight
+	overdue  bool          // whether CommitEvery asked for the next one meanwhile
+	failing  error         // what the last periodic commit failed with
+	failedAt time.Time     // when they began to fail
+	logging  chan struct{} // a token, of who hands entries of the commit log to kgo
+	logFails bool          // whether the commit log was not written last time
+	stallAt  time.Time     // when to look for stalls again
+	letGoAt  int64         // how many records were settled when it let go of them last
 
 	stopping  bool
 	hurry     bool // Abandon was called
@@ -85,6 +86,7 @@ func newRun(p *Processor) *run {
 		judged:    make(map[*progress]bool),
 		full:      newFull(),
 		stepsLeft: make(map[string]*StepStatus),
+		logging:   make(chan struct{}, 1),
 	}
 	r.consumer.markersStay = true
 	r.tracker.wake = r.consumer.wake

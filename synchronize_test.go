@@ -416,6 +416,47 @@ func TestCommitLogHasOnlyWhatIsCommitted(t *testing.T) {
 	})
 }
 
+// The commit log ends with what is committed, also when an older commit waited for
+// a rebalance while the last one was made.
+func TestCommitLogEndsWithTheLastCommit(t *testing.T) {
+	inEveryMode(t, func(t *testing.T, opts []kgo.Opt, start starter) {
+		broker := commitBroker(t, 2)
+		var ledger ledger
+		m := start(t, broker, ledger.pipeline("m"), opts, arroyo.CommitLog(commits), arroyo.CommitInterval(time.Second), arroyo.DrainTimeout(5*time.Second))
+		broker.WaitStable(group, 1)
+		rival := broker.Join(group, topic, opts...)
+		broker.WaitStable(group, 2)
+		rival.Die()
+		broker.ForceRebalance(group) // waits for the rival
+		for range 15 {
+			produce(broker, 2)
+			time.Sleep(700 * time.Millisecond)
+		}
+		m.shutDown(t)
+		last := make(map[int32]int64)
+		for _, r := range broker.Records(commits) {
+			e, err := arroyo.ReadCommitLogEntry(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p := e.Partition.Number; e.Offset >= last[p] {
+				last[p] = e.Offset
+			} else {
+				t.Errorf("%d of partition %d was written to the log after %d", e.Offset, p, last[p])
+			}
+		}
+		committed := broker.Committed(group, topic)
+		for p := range int32(2) {
+			if last[p] != committed[p] {
+				t.Errorf("the log ends with %d of partition %d; committed is %d", last[p], p, committed[p])
+			}
+		}
+		if committed[0]+committed[1] == 0 {
+			t.Error("nothing was committed")
+		}
+	})
+}
+
 // waitDone waits until so many records are settled.
 func (m *member) waitDone(t *testing.T, n int64) {
 	t.Helper()

@@ -83,6 +83,9 @@ var mutants = []mutant{
 	{"what was parked first comes last", "I4", []edit{
 		{"stream.go", "slices.Concat(e.parked, s.unparked)", "append(s.unparked, e.parked...)"},
 	}, "TestI4ParkedFetchesStayInOrder"},
+	{"an older commit ends the commit log", "I14", []edit{
+		{"committer.go", "s.committed != offsets[s].offset", "s.committed < offsets[s].offset"},
+	}, "TestCommitLogEndsWithTheLastCommit"},
 	{"what failed is not fetched again", "I10", []edit{
 		{"stream.go", "if c.sleep(s.ctx, pause) {", "if false && c.sleep(s.ctx, pause) {"},
 	}, ""},
