@@ -2,10 +2,12 @@ package arroyo_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -437,4 +439,49 @@ func TestI15PartitionAddedAfterARepair(t *testing.T) {
 			t.Errorf("read %v, want all of the new partition", got)
 		}
 	})
+}
+
+// A member of which the answer to its join is the first to say that it was removed:
+// kgo goes on as if nothing was, under a new member ID. What it had is lost, not
+// revoked, and what it gets again goes on from what is committed.
+func TestRemovedBeforeAJoin(t *testing.T) {
+	for name, opts := range map[string][]kgo.Opt{
+		"dynamic": nil,
+		"static":  {kgo.InstanceID("i")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				broker := memkafka.New(t, memkafka.Topic(topic, 2))
+				produce(broker, 10)
+				c := openConsumer(t, broker, arroyo.ClientOptions(append(opts, kgo.ClientID("me"))...))
+				defer c.Close()
+				old := expect[*arroyo.Assigned](t, c).Epochs
+				read(t, c, 10)
+				if err := c.Commit(t.Context(), map[arroyo.Epoch]int64{old[0]: 2, old[1]: 3}); err != nil {
+					t.Fatal(err)
+				}
+				removed := broker.Fail(kmsg.JoinGroup, kerr.UnknownMemberID, memkafka.OfGroup(group), memkafka.Times(1))
+				broker.ForceRebalance(group)
+				id, _ := c.Client().GroupMetadata()
+				go func() {
+					removed.Wait(1)
+					if name == "dynamic" { // a new member with the instance ID takes the old one's place
+						broker.Kick(group, id)
+					}
+				}()
+				lost := expect[*arroyo.Lost](t, c)
+				if diff := cmp.Diff(old, lost.Epochs); diff != "" || !errors.Is(lost.Reason, arroyo.ErrSessionEnded) {
+					t.Errorf("lost because of %v (-want +got):\n%s", lost.Reason, diff)
+				}
+				back := expect[*arroyo.Assigned](t, c)
+				if diff := cmp.Diff([]int32{0, 1}, numbers(back.Epochs)); diff != "" {
+					t.Errorf("assigned (-want +got):\n%s", diff)
+				}
+				got := read(t, c, 5)
+				if got[0][0] != 2 || got[1][0] != 3 {
+					t.Errorf("read on from %d and %d, want the committed 2 and 3", got[0][0], got[1][0])
+				}
+			})
+		})
+	}
 }

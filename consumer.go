@@ -56,6 +56,7 @@ type Consumer struct {
 	metadata      map[Partition]string // of commits for what is owned, see startMetadata
 	rebalanceFrom time.Time            // when the rebalance that goes on began; zero if none
 	inSession     bool                 // kgo's last hook was an Assigned
+	member        string               // our member ID, as of checkMember
 	drainEvent    *Revoked             // the event of Drain, once there is one
 	leaving       bool                 // kgo's hooks are part of our own leave
 	ending        bool                 // Close was called, or the leave is done

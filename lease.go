@@ -114,6 +114,7 @@ func (l *lease) isConsumerProtocol() bool {
 // the way back. It runs as long as the consumer.
 func (c *Consumer) keepLease() {
 	for {
+		c.checkMember()
 		end, ok := c.leaseUntil()
 		wait := leaseCheck
 		if ok { // looked at often: the end of a join brings it nearer
@@ -131,6 +132,22 @@ func (c *Consumer) keepLease() {
 		}
 		c.watchAdrift()
 	}
+}
+
+// checkMember fences everything if the group has removed us. Under the classic
+// protocols the answer to a join may be the first to say so. kgo then joins as
+// a new member and goes on with what the old one had: it names what the group
+// has given to others as revoked, as if it had been ours until then, and what
+// it has given back to us not at all.
+func (c *Consumer) checkMember() {
+	c.lose(func() []*epochState {
+		before := c.member
+		c.member, _ = c.client.GroupMetadata()
+		if before == "" || before == c.member || c.leaving {
+			return nil
+		}
+		return c.everything()
+	}, ErrSessionEnded)
 }
 
 func (c *Consumer) fenceLease() {

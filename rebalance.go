@@ -19,6 +19,7 @@ func (c *Consumer) onAssigned(ctx context.Context, _ *kgo.Client, assigned map[s
 	if c.probed(ctx) {
 		return
 	}
+	c.checkMember()
 	c.gate.open()
 	c.paceSessions()
 	c.mu.Lock()
@@ -59,6 +60,7 @@ func (c *Consumer) onRevoked(ctx context.Context, _ *kgo.Client, revoked map[str
 	if c.probed(ctx) {
 		return
 	}
+	c.checkMember()
 	c.gate.open()
 	c.mu.Lock()
 	deadline := c.rebalanceDeadline()
