@@ -137,13 +137,13 @@ func (m *member) start() {
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	l.cancel = cancel
-	go func() {
+	w.running.Go(func() {
 		if before != nil && !before.crashed.Load() {
 			<-before.ended // one process at a time
 		}
 		l.err = l.processor.Run(ctx)
 		m.over(l)
-	}()
+	})
 }
 
 // over is for the end of a life: it begins another one if it was an accident.

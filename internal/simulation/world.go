@@ -41,8 +41,9 @@ type world struct {
 	members []*member
 	auditor *auditor // nil: of a plan without
 	history history
-	calm    atomic.Bool // the trouble is over
-	healed  time.Time   // since when
+	calm    atomic.Bool    // the trouble is over
+	healed  time.Time      // since when
+	running sync.WaitGroup // lives, until nothing follows
 
 	produced  map[string]bool // IDs that are to be processed
 	partition int             // how many there are
@@ -179,6 +180,7 @@ func (w *world) end() {
 	if w.auditor != nil {
 		w.auditor.end()
 	}
+	w.running.Wait()
 	// User code that does not listen goes on after its run has ended.
 	for _, m := range w.members {
 		if m.plan.pipeline.deaf {
