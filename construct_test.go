@@ -90,6 +90,24 @@ type newClientHook struct{}
 
 func (newClientHook) OnNewClient(*kgo.Client) {}
 
+// The defaults are those that ClientOptions tells of.
+func TestClientDefaults(t *testing.T) {
+	c, err := arroyo.NewConsumer(group, []string{topic})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for name, d := range map[string]struct{ got, want any }{
+		"FetchMaxWait":   {c.Client().OptValue(kgo.FetchMaxWait), 250 * time.Millisecond},
+		"FetchMaxBytes":  {c.Client().OptValue(kgo.FetchMaxBytes), int32(16 << 20)},
+		"RequestRetries": {c.Client().OptValue(kgo.RequestRetries), int64(80)},
+	} {
+		if d.got != d.want {
+			t.Errorf("%s is %v, want %v", name, d.got, d.want)
+		}
+	}
+}
+
 func TestNewProcessorRefusesBadInput(t *testing.T) {
 	c, err := arroyo.NewConsumer("g", []string{"a"}, arroyo.ClientOptions(kgo.SeedBrokers("localhost:1"), kgo.RebalanceTimeout(30*time.Second)))
 	if err != nil {
