@@ -19,18 +19,18 @@ func (t *tap) goesAway(req *kmsg.ConsumerGroupHeartbeatRequest) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if m := t.members[req.MemberID]; m != nil && m.instance != nil {
-		m.away, m.epoch = true, info.Epoch
+	if m := t.members[req.MemberID]; m != nil && m.instance != nil && m.away == nil {
+		m.away, m.epoch = req, info.Epoch
 		m.revocation.stop()
 	}
 }
 
-// staysHere notes that a member was not let go.
+// staysHere notes that a member was not let go by that request.
 func (t *tap) staysHere(req *kmsg.ConsumerGroupHeartbeatRequest) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if m := t.members[req.MemberID]; m != nil && req.MemberEpoch == -2 {
-		m.away = false
+	if m := t.members[req.MemberID]; m != nil && m.away == req {
+		m.away = nil
 	}
 }
 
@@ -39,7 +39,7 @@ func (t *tap) isAway(id string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	m := t.members[id]
-	return m != nil && m.away
+	return m != nil && m.away != nil
 }
 
 // comesBack is told of members that join a KIP-848 group, before kfake is.
@@ -76,7 +76,7 @@ func (t *tap) awayAs(instance string, info *kfake.GroupInfo) (away *memberNotes,
 	alone = true
 	for _, member := range info.Members {
 		switch m := t.members[member.MemberID]; {
-		case m == nil || !m.away:
+		case m == nil || m.away == nil:
 			alone = false
 		case *m.instance == instance:
 			away = m

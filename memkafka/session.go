@@ -83,7 +83,7 @@ func (t *tap) look(id string, m *memberNotes) {
 		t.mu.Unlock()
 		return
 	}
-	away := m.away
+	away := m.away != nil
 	t.mu.Unlock()
 
 	if away {

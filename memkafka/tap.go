@@ -41,8 +41,8 @@ type memberNotes struct {
 	instance *string // of a static member
 
 	// Of KIP-848.
-	away       bool  // such a one has left, maybe to come back
-	epoch      int32 // of the group when it did
+	away       *kmsg.ConsumerGroupHeartbeatRequest // with which such a one has left, maybe to come back
+	epoch      int32                               // of the group when it did
 	revocation revocation
 }
 

@@ -80,6 +80,9 @@ var mutants = []mutant{
 	{"what waits for a followed group stays parked", "I14", []edit{
 		{"synchronize.go", "c.stream.unparkGated()\n", ""},
 	}, ""},
+	{"a member that was removed goes on as a new one", "I2 I5", []edit{
+		{"lease.go", `if before == "" || before == c.member || c.leaving {`, "if true {"},
+	}, "TestRemovedBeforeAJoin"},
 	{"what was parked first comes last", "I4", []edit{
 		{"stream.go", "slices.Concat(e.parked, s.unparked)", "append(s.unparked, e.parked...)"},
 	}, "TestI4ParkedFetchesStayInOrder"},
