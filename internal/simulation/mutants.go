@@ -81,7 +81,7 @@ var mutants = []mutant{
 		{"synchronize.go", "c.stream.unparkGated()\n", ""},
 	}, ""},
 	{"a member that was removed goes on as a new one", "I2 I5", []edit{
-		{"lease.go", `if before == "" || before == c.member || c.leaving {`, "if true {"},
+		{"lease.go", `if before == "" || before == c.member || c.leaving {`, "if _ = before; true {"},
 	}, "TestRemovedBeforeAJoin"},
 	{"what was parked first comes last", "I4", []edit{
 		{"stream.go", "slices.Concat(e.parked, s.unparked)", "append(s.unparked, e.parked...)"},
