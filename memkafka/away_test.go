@@ -1,6 +1,8 @@
 package memkafka_test
 
 import (
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -86,4 +88,24 @@ func TestAStaticMemberLeavesWithoutWaiting(t *testing.T) {
 		time.Sleep(30 * time.Second)
 		mustOwnAll(t, 4, other)
 	})
+}
+
+// One that came back has taken the place of what it was before, which is not expired later.
+func TestAStaticMemberThatCameBackIsNotExpired(t *testing.T) {
+	for name, opts := range protocols {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				broker := memkafka.New(t, memkafka.Topic("events", 2))
+				static := broker.Join("g", "events", append(slices.Clone(opts), kgo.InstanceID("i"))...)
+				broker.WaitStable("g", 1)
+				static.Leave()
+				static.ComeBack()
+				broker.WaitStable("g", 1)
+				time.Sleep(2 * time.Minute)
+				if log := broker.Log(); strings.Contains(log, "is expired") {
+					t.Errorf("the log says that a member is expired:\n%s", log)
+				}
+			})
+		})
+	}
 }
