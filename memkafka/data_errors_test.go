@@ -52,7 +52,7 @@ var badData = map[string]struct {
 		tx.Abort()
 		tx.Commit()
 	}, `committed or aborted already`},
-	"Follow topic":       {func(b *memkafka.Broker) { b.Follow(context.TODO(), "evnts") }, `topic "evnts" does not exist`},
+	"Follow topic":       {func(b *memkafka.Broker) { b.Follow(context.Background(), "evnts") }, `topic "evnts" does not exist`},
 	"WaitCaughtUp topic": {func(b *memkafka.Broker) { b.WaitCaughtUp("g", "evnts") }, `topic "evnts" does not exist`},
 }
 
