@@ -102,7 +102,7 @@ func (r *run) drained(d *drain) bool {
 		switch {
 		case p.state.fenced.Load(), r.isWaiting(p):
 		case p.lane.ended() && r.noLetters(p):
-		case r.shared != nil && p.unsettled.Load() == 0:
+		case r.shared != nil && p.inFlight.Load() == 0:
 		default:
 			return false
 		}

@@ -45,9 +45,8 @@ type progress struct {
 	committedAt time.Time
 	judge       *judge // nil without limits of dead letters
 
-	unsettled atomic.Int64 // spans with something pending
-	inFlight  atomic.Int64 // their records
-	bytes     atomic.Int64 // of these
+	inFlight atomic.Int64 // records of unsettled spans
+	bytes    atomic.Int64 // of these
 
 	undelivered atomic.Int64 // rejected records whose dead letters are not delivered
 
@@ -132,7 +131,6 @@ func (p *progress) append(records []*kgo.Record, next position, now time.Time) [
 		p.spans = append(p.spans, s)
 	}
 	spans[len(spans)-1].next = next
-	p.unsettled.Add(int64(len(spans)))
 	p.count(len(records), bytes)
 	return spans
 }
@@ -302,7 +300,6 @@ func (p *progress) forget() {
 	p.stop()
 	for _, s := range p.spans[p.head:] {
 		if s.settled.CompareAndSwap(false, true) {
-			p.unsettled.Add(-1)
 			p.count(-len(s.records), -s.bytes)
 		}
 	}
@@ -315,7 +312,6 @@ func (p *progress) spanSettled(s *span) {
 	if p.run.recycle && s.returned.Load() == 0 {
 		recycle(s.records)
 	}
-	p.unsettled.Add(-1)
 	p.count(-len(s.records), -s.bytes)
 	settled := p.run.settled.Add(int64(len(s.records)))
 	due := p.run.commitAt.Load()

@@ -39,8 +39,8 @@ func TestI9DoneBehindAStuckRecord(t *testing.T) {
 	if want := (position{slices * size, -1}); p.watermark != want || len(p.spans) != 0 {
 		t.Errorf("watermark %v with %d spans, want %v with none", p.watermark, len(p.spans), want)
 	}
-	if run.inFlight.Load() != 0 || run.bytes.Load() != 0 || p.unsettled.Load() != 0 {
-		t.Errorf("%d records of %d bytes are in flight in %d spans, want none", run.inFlight.Load(), run.bytes.Load(), p.unsettled.Load())
+	if run.inFlight.Load() != 0 || run.bytes.Load() != 0 || p.inFlight.Load() != 0 {
+		t.Errorf("%d records of %d bytes are in flight, %d of the epoch, want none", run.inFlight.Load(), run.bytes.Load(), p.inFlight.Load())
 	}
 }
 
@@ -73,8 +73,8 @@ func TestForgetWhileItIsSettled(t *testing.T) {
 		p.advance()
 		p.forget()
 		settling.Wait()
-		if run.inFlight.Load() != 0 || run.bytes.Load() != 0 || p.unsettled.Load() != 0 {
-			t.Fatalf("%d records of %d bytes are in flight in %d spans, want none", run.inFlight.Load(), run.bytes.Load(), p.unsettled.Load())
+		if run.inFlight.Load() != 0 || run.bytes.Load() != 0 || p.inFlight.Load() != 0 {
+			t.Fatalf("%d records of %d bytes are in flight, %d of the epoch, want none", run.inFlight.Load(), run.bytes.Load(), p.inFlight.Load())
 		}
 	}
 }

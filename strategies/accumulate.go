@@ -42,11 +42,12 @@ func Accumulate[A Accumulator[In, Out], In, Out any](wait time.Duration, begin f
 	a := &accumulation[A, In, Out]{begin: begin}
 	// It is named after begin, and what may fail is Add.
 	opts = append([]Option{Name(fmt.Sprintf("Accumulate(%s)", funcName(begin)))}, opts...)
+	c := configure("Accumulate", a.add, opts)
 	return &fold[In, Out]{
-		config: configure("Accumulate", a.add, opts),
+		config: c,
 		wait:   wait,
 		next:   next,
-		add:    asTask(a.add),
+		add:    attempted(&c.attempts, asTask(a.add)),
 		ready:  a.ready,
 		result: a.result,
 	}

@@ -52,17 +52,15 @@ func (s *filter[T]) split(msgs []arroyo.Message[T]) (kept []arroyo.Message[T], e
 	return s.each(msgs, &at), nil
 }
 
-// each is apart from what recovers, so that what it counts stays in registers.
 func (s *filter[T]) each(msgs []arroyo.Message[T], at *int) []arroyo.Message[T] {
-	from, keep := 0, s.keep // from: start of the run of kept messages that ends at i
-	for i := range msgs {
-		*at = i
-		m := &msgs[i]
-		if m.Fenced() || keep(*m) {
-			continue
+	from := 0 // start of a run of kept messages
+	for {
+		i := firstDropped(s.keep, msgs, from, at)
+		if i == len(msgs) {
+			break
 		}
 		s.kept = append(s.kept, msgs[from:i]...)
-		s.dropped = append(s.dropped, *m)
+		s.dropped = append(s.dropped, msgs[i])
 		from = i + 1
 	}
 	if from == 0 {
@@ -70,4 +68,20 @@ func (s *filter[T]) each(msgs []arroyo.Message[T], at *int) []arroyo.Message[T] 
 	}
 	s.kept = append(s.kept, msgs[from:]...)
 	return s.kept
+}
+
+// firstDropped returns the first message from i on that is not to be kept. It is
+// apart from the rest for the same reason as results.
+func firstDropped[T any](keep func(arroyo.Message[T]) bool, msgs []arroyo.Message[T], i int, at *int) int {
+	for ; uint(i) < uint(len(msgs)); i++ {
+		*at = i
+		m := &msgs[i]
+		if m.Fenced() {
+			continue
+		}
+		if !keep(*m) {
+			return i
+		}
+	}
+	return len(msgs)
 }

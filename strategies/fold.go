@@ -52,7 +52,6 @@ func (s *fold[In, Out]) take(ctx context.Context, msgs []arroyo.Message[In]) (n 
 			err = panicked(s.step, msgs[min(n, len(msgs)-1)], v)
 		}
 	}()
-	simple := s.simple()
 	for ; n < len(msgs); n++ {
 		m := &msgs[n]
 		if m.Fenced() {
@@ -63,12 +62,7 @@ func (s *fold[In, Out]) take(ctx context.Context, msgs []arroyo.Message[In]) (n 
 				return n, why, nil
 			}
 		}
-		if simple {
-			_, err = s.add(ctx, *m)
-		} else {
-			_, err = try(ctx, &s.attempts, *m, s.add)
-		}
-		if err != nil {
+		if _, err = s.add(ctx, *m); err != nil {
 			if err := settleFailed(s.step, *m, err); err != nil {
 				return n, "", err
 			}

@@ -14,13 +14,20 @@ import (
 // it, arroyo.Drop acks it, and any other error, or a panic, ends the run.
 func ForEach[T any](f func(context.Context, arroyo.Message[T]) error, opts ...Option) arroyo.Strategy[T] {
 	require("ForEach", "the function is nil", f != nil)
-	return &forEach[T]{config: configure("ForEach", f, opts), f: f, task: asTask(f)}
+	c := configure("ForEach", f, opts)
+	if !c.simple() {
+		task := attempted(&c.attempts, asTask(f))
+		f = func(ctx context.Context, m arroyo.Message[T]) error {
+			_, err := task(ctx, m)
+			return err
+		}
+	}
+	return &forEach[T]{step: c.step, f: f}
 }
 
 type forEach[T any] struct {
-	*config
+	step *arroyo.Step
 	f    func(context.Context, arroyo.Message[T]) error
-	task func(context.Context, arroyo.Message[T]) (struct{}, error)
 }
 
 // asTask makes a function without a result fit where one with a result goes.
@@ -39,52 +46,52 @@ const (
 func (s *forEach[T]) Submit(ctx context.Context, msgs []arroyo.Message[T]) (err error) {
 	s.step.Enter(ctx, len(msgs))
 	var (
-		run []arroyo.Message[T]
-		at  int // in the run
+		run      []arroyo.Message[T]
+		from, at int // in the run; at counts from from
 	)
 	defer func() {
 		if v := recover(); v != nil {
-			err = panicked(s.step, run[at], v)
+			err = panicked(s.step, run[min(from+at, len(run)-1)], v)
 		}
 		if err != nil {
-			arroyo.AckAll(run[:at])
+			arroyo.AckAll(run[:min(from+at, len(run))])
 		}
 	}()
 	together := 1
 	if len(msgs) >= fromMany {
 		together = ackTogether
 	}
-	for from := 0; from < len(msgs); from += together {
-		run = msgs[from:min(from+together, len(msgs))]
-		if err := s.each(ctx, run, &at); err != nil {
-			return err
+	for len(msgs) > 0 {
+		run = msgs[:min(together, len(msgs))]
+		msgs = msgs[len(run):]
+		for from = 0; from < len(run); {
+			did, err := calls(ctx, s.f, run[from:], &at)
+			if err != nil {
+				if err := settleFailed(s.step, run[from+did], err); err != nil {
+					return err
+				}
+			}
+			from += did + 1
 		}
 		arroyo.AckAll(run)
 	}
 	return nil
 }
 
-// each is apart from what recovers, so that what it counts stays in registers.
-func (s *forEach[T]) each(ctx context.Context, msgs []arroyo.Message[T], at *int) (err error) {
-	f, simple := s.f, s.simple()
+// calls calls f up to the first message for which it fails, and returns how many
+// are before that. It is apart from the rest for the same reason as results.
+func calls[T any](ctx context.Context, f func(context.Context, arroyo.Message[T]) error, msgs []arroyo.Message[T], at *int) (int, error) {
 	for i := range msgs {
 		*at = i
 		m := &msgs[i]
 		if m.Fenced() {
 			continue
 		}
-		if simple {
-			err = f(ctx, *m)
-		} else {
-			_, err = try(ctx, &s.attempts, *m, s.task)
-		}
-		if err != nil {
-			if err := settleFailed(s.step, *m, err); err != nil {
-				return err
-			}
+		if err := f(ctx, *m); err != nil {
+			return i, err
 		}
 	}
-	return nil
+	return len(msgs), nil
 }
 
 func (s *forEach[T]) Flush(context.Context) error { return nil }

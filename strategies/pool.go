@@ -38,9 +38,10 @@ func newPool[In, Out any](kind string, n int, task func(context.Context, arroyo.
 	require(kind, fmt.Sprintf("a number of %d at once is not positive", n), n > 0)
 	require(kind, "the task is nil", task != nil)
 	require(kind, "the next step is nil", next != nil)
+	c := configure(kind, task, opts)
 	s := &pool[In, Out]{
-		config: configure(kind, task, opts),
-		task:   task,
+		config: c,
+		task:   attempted(&c.attempts, task),
 		next:   next,
 		lines:  make(map[arroyo.Epoch]*line[In, Out]),
 	}
@@ -176,7 +177,6 @@ func (s *pool[In, Out]) perform(r *run[In, Out]) (err error) {
 			err = panicked(s.step, *m, v)
 		}
 	}()
-	simple := s.simple()
 	for {
 		i, ok := r.claim()
 		if !ok {
@@ -187,12 +187,7 @@ func (s *pool[In, Out]) perform(r *run[In, Out]) (err error) {
 		if m.Fenced() {
 			continue
 		}
-		var value Out
-		if simple {
-			value, err = s.task(c.ctx, *m)
-		} else {
-			value, err = try(c.ctx, &s.attempts, *m, s.task)
-		}
+		value, err := s.task(c.ctx, *m)
 		if err != nil {
 			switch {
 			case m.Fenced():

@@ -50,16 +50,17 @@ type Producer interface {
 func Produce[T any](producer Producer, outgoing func(context.Context, arroyo.Message[T]) (*kgo.Record, error), opts ...Option) arroyo.Strategy[T] {
 	require("Produce", "the producer is nil", producer != nil)
 	require("Produce", "the function is nil", outgoing != nil)
+	c := configure("Produce", outgoing, opts)
 	s := &produce[T]{
-		config:   configure("Produce", outgoing, opts),
+		config:   c,
 		producer: producer,
-		outgoing: outgoing,
+		outgoing: attempted(&c.attempts, outgoing),
 	}
 	s.window.max = 10_000
-	if c, ok := producer.(*kgo.Client); ok {
-		require("Produce", "the client is nil", c != nil)
-		require("Produce", "the client has kgo.ManualFlushing, and nobody would flush it", c.OptValue(kgo.ManualFlushing) != true)
-		if most, ok := c.OptValue(kgo.MaxBufferedRecords).(int64); ok && most > 0 {
+	if client, ok := producer.(*kgo.Client); ok {
+		require("Produce", "the client is nil", client != nil)
+		require("Produce", "the client has kgo.ManualFlushing, and nobody would flush it", client.OptValue(kgo.ManualFlushing) != true)
+		if most, ok := client.OptValue(kgo.MaxBufferedRecords).(int64); ok && most > 0 {
 			s.window.max = int(min(most, 1_000_000))
 		}
 	}
@@ -234,10 +235,7 @@ func (s *produce[T]) make(ctx context.Context, m arroyo.Message[T]) (r *kgo.Reco
 			err = panicked(s.step, m, v)
 		}
 	}()
-	if s.simple() {
-		return s.outgoing(ctx, m)
-	}
-	return try(ctx, &s.attempts, m, s.outgoing)
+	return s.outgoing(ctx, m)
 }
 
 // send hands a record to the producer.

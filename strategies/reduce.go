@@ -35,7 +35,7 @@ func Reduce[In, A any](size int, wait time.Duration, initial func() A, add func(
 		initial: initial,
 		fold:    add,
 	}
-	s := &fold[In, A]{config: c, wait: wait, next: next, add: asTask(r.add), ready: r.ready, result: r.result}
+	s := &fold[In, A]{config: c, wait: wait, next: next, add: attempted(&c.attempts, asTask(r.add)), ready: r.ready, result: r.result}
 	if r.limits.of != nil {
 		s.room = r.room
 	}

@@ -97,6 +97,14 @@ type attempts struct {
 // simple reports whether the function can as well be called without it.
 func (a *attempts) simple() bool { return a.retry == nil && a.timeout == 0 }
 
+// attempted returns f as it is to be called.
+func attempted[In, Out any](a *attempts, f func(context.Context, arroyo.Message[In]) (Out, error)) func(context.Context, arroyo.Message[In]) (Out, error) {
+	if a.simple() {
+		return f
+	}
+	return func(ctx context.Context, m arroyo.Message[In]) (Out, error) { return try(ctx, a, m, f) }
+}
+
 // errSettled means that nothing is left to do for a message: it was returned,
 // or its epoch is over.
 var errSettled = errors.New("strategies: the message needs no verdict")

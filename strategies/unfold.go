@@ -16,7 +16,8 @@ import (
 func Unfold[In, Out any](f func(context.Context, arroyo.Message[In]) ([]Out, error), next arroyo.Strategy[Out], opts ...Option) arroyo.Strategy[In] {
 	require("Unfold", "the function is nil", f != nil)
 	require("Unfold", "the next step is nil", next != nil)
-	return &unfold[In, Out]{config: configure("Unfold", f, opts), f: f, next: next}
+	c := configure("Unfold", f, opts)
+	return &unfold[In, Out]{config: c, f: attempted(&c.attempts, f), next: next}
 }
 
 type unfold[In, Out any] struct {
@@ -55,18 +56,12 @@ func (s *unfold[In, Out]) unfold(ctx context.Context, msgs []arroyo.Message[In])
 			err = panicked(s.step, msgs[n], v)
 		}
 	}()
-	simple := s.simple()
 	for ; n < len(msgs) && len(s.out) < unfoldChunk; n++ {
 		m := &msgs[n]
 		if m.Fenced() {
 			continue
 		}
-		var children []Out
-		if simple {
-			children, err = s.f(ctx, *m)
-		} else {
-			children, err = try(ctx, &s.attempts, *m, s.f)
-		}
+		children, err := s.f(ctx, *m)
 		if err != nil {
 			if err := settleFailed(s.step, *m, err); err != nil {
 				return n, err

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"log/slog"
+	"runtime"
 	"sync"
 	"time"
 
@@ -37,6 +38,14 @@ func Partitioned(cost Cost) Reader {
 // Parallel is a Processor with RunTaskInParallel.
 func Parallel(n int, cost Cost) Reader {
 	return Reader{"arroyo-parallel", processor{cost: cost, parallel: n}.read}
+}
+
+// OnOneCore is a reader whose process has one core for all that it does.
+func OnOneCore(r Reader) Reader {
+	return Reader{r.Name + "-one-core", func(ctx context.Context, s Source, group string) (Tally, Usage, error) {
+		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+		return r.Read(ctx, s, group)
+	}}
 }
 
 // Producing is a Processor that writes each record to another topic.
