@@ -53,7 +53,6 @@ func NewRig(pipeline Strategy[*kgo.Record]) *Rig {
 	}
 	r.tracker.rejected = r.rejected
 	r.tracker.misused = r.misused
-	r.tracker.watched.Store(true)
 	r.tracker.spanSize = spanSize
 	r.lane = newRecordLane(&r.tracker.watched, laneEvents{
 		wake:   r.tracker.wake,
@@ -177,6 +176,8 @@ func (r *Rig) Err() error {
 // what Drain or FlushAtBound asked for is done. Goroutines of the steps may be
 // at work all the same; in a synctest bubble, synctest.Wait waits for them too.
 func (r *Rig) Wait() {
+	r.tracker.watched.Store(true)
+	defer r.tracker.watched.Store(false)
 	for !r.lane.isIdle() {
 		select {
 		case <-r.woken:
@@ -189,7 +190,19 @@ func (r *Rig) Wait() {
 // Settle waits until everything fed is settled. It returns an error if the lane
 // ends before.
 func (r *Rig) Settle() error {
-	for r.tracker.inFlight.Load() > 0 {
+	// Nobody is woken before all of it is, as little as the loop of a run is.
+	t := &r.tracker
+	defer t.commitAt.Store(0)
+	for {
+		settled := t.settled.Load() // looked at first, so that all are not too many
+		left := t.inFlight.Load()
+		if left == 0 {
+			return nil
+		}
+		all := settled + left
+		if t.commitAt.Store(all); t.settled.Load() >= all {
+			continue
+		}
 		select {
 		case <-r.woken:
 		case <-r.lane.done:
@@ -199,7 +212,6 @@ func (r *Rig) Settle() error {
 			return err
 		}
 	}
-	return nil
 }
 
 // Unsettled returns how many of an epoch's records are not settled.
