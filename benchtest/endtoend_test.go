@@ -21,7 +21,7 @@ func BenchmarkEndToEnd(b *testing.B) {
 		{"ForEachBatch", []bench.Reader{bench.Bare(bench.None), bench.Batching()}, 0},
 		{"Partitioned", []bench.Reader{bench.Bare(bench.None), bench.Partitioned(bench.None)}, 0},
 		{"DeadLetters", []bench.Reader{bench.Bare(bench.None), bench.DeadLettering()}, 0},
-		{"Recycle", []bench.Reader{bench.Bare(bench.None), bench.Pooled(bench.None), bench.Recycling(bench.None)}, 0},
+		{"Recycle", []bench.Reader{bench.Bare(bench.None), bench.Pooled(bench.None), bench.Recycling(bench.None), bench.RecyclingOneStep(bench.None)}, 0},
 		{"ForEach-Ballast", []bench.Reader{bench.Bare(bench.None), bench.Shared(bench.None)}, 256 << 20},
 	} {
 		b.Run(e.name, func(b *testing.B) {

@@ -31,7 +31,7 @@ func main() {
 
 type options struct {
 	short, kafka, python, rust bool
-	rounds, records            int
+	rounds, records, brokers   int
 	only, cells                string
 }
 
@@ -39,6 +39,7 @@ func (o *options) flags() {
 	flag.BoolVar(&o.short, "short", false, "a tenth of the records and one round, to see whether it works")
 	flag.IntVar(&o.rounds, "rounds", 5, "`rounds` that count")
 	flag.IntVar(&o.records, "records", 2_000_000, "`records` of 100 B in 8 partitions; a fifth of them for slow libraries")
+	flag.IntVar(&o.brokers, "brokers", 1, "`brokers` of kfake's cluster, each of which has a part of the partitions")
 	flag.StringVar(&o.only, "only", "", "only the libraries whose names match this `pattern`, and the bare loop")
 	flag.StringVar(&o.cells, "cells", "", "instead those of the benchmark Matrix whose names match this `pattern`, \".\" for all whose work does not wait, which takes hours")
 	flag.BoolVar(&o.kafka, "kafka", false, "with the real Kafka that internal/realkafka/fetch fetches")
@@ -135,6 +136,7 @@ func (o options) wanted() (cells []cell, err error) {
 }
 
 func (o options) compare(ctx context.Context, c cell, peers []peer, stderr io.Writer) (rows []bench.Row, err error) {
+	c.layout.Brokers = o.brokers
 	var able []peer
 	for _, p := range peers {
 		if c.cost == bench.None || !p.noWork {

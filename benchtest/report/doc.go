@@ -3,9 +3,9 @@
 //
 //	go run ./benchtest/report
 //
-// in the root of the repository. It takes about ten minutes on two cores; let
-// the machine do nothing else meanwhile. With -short it takes two, and its
-// figures say only that it works.
+// in the root of the repository. It takes about half an hour on two cores; let
+// the machine do nothing else meanwhile. With -short it takes two minutes, and
+// its figures say only that it works.
 //
 // Other libraries are measured by benchtest/peers, a module of its own. If it
 // cannot be built, the report says so and has the rest. Sentry's Arroyo for Rust

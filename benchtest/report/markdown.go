@@ -10,12 +10,13 @@ import (
 
 // labels are what the end-to-end readers are called in the report.
 var labels = map[string]string{
-	"bare":               "bare franz-go loop",
-	"pooled":             "bare loop, pools written by hand",
-	"arroyo":             "Arroyo: RunTask, Filter, ForEach",
-	"arroyo-batch":       "Arroyo: ForEachBatch of 1,000",
-	"arroyo-partitioned": "Arroyo: a pipeline per partition",
-	"arroyo-recycle":     "Arroyo: RecycleRecords",
+	"bare":                    "bare franz-go loop",
+	"pooled":                  "bare loop, pools written by hand",
+	"arroyo":                  "Arroyo: RunTask, Filter, ForEach",
+	"arroyo-batch":            "Arroyo: ForEachBatch of 1,000",
+	"arroyo-partitioned":      "Arroyo: a pipeline per partition",
+	"arroyo-recycle":          "Arroyo: RecycleRecords",
+	"arroyo-recycle-one-step": "Arroyo: RecycleRecords, all in one ForEach",
 }
 
 func label(r bench.Row) string {
@@ -73,6 +74,7 @@ func (r report) markdown() string {
 		}
 		fmt.Fprintf(&b, "- %s\n", html.EscapeString(line))
 	}
+	b.WriteString(cellsMarkdown(r.Cells))
 	return b.String()
 }
 

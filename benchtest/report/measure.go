@@ -18,6 +18,7 @@ type report struct {
 	Matrix   []matrixRow
 	Peers    []bench.Row // the first is the bare loop
 	Missing  []string    // why peers are not there, a line each
+	Cells    []bench.Row // of peers in the cells of the matrix, cell by cell
 }
 
 // matrixRow is a cell, and what its readers came to. The first reader is the
@@ -46,7 +47,10 @@ func (p plan) measure(ctx context.Context) (r report, err error) {
 		}
 		r.Matrix = append(r.Matrix, matrixRow{c, rows})
 	}
-	r.Peers, r.Missing, err = p.peers(ctx)
+	if r.Peers, r.Missing, err = p.peers(ctx); err != nil {
+		return r, err
+	}
+	r.Cells, err = p.peerCells(ctx)
 	return r, err
 }
 
@@ -57,7 +61,7 @@ func (p plan) endToEnd(ctx context.Context) ([]bench.Row, error) {
 	}
 	return p.compare(ctx, "end to end", bench.Large(records), p.rounds,
 		bench.Bare(bench.None), bench.Shared(bench.None), bench.Batching(), bench.Partitioned(bench.None),
-		bench.Pooled(bench.None), bench.Recycling(bench.None))
+		bench.Pooled(bench.None), bench.Recycling(bench.None), bench.RecyclingOneStep(bench.None))
 }
 
 // cells returns those that the report has of the matrix: all sizes and codecs,

@@ -18,12 +18,29 @@ import (
 // peers runs the module of the other libraries. What it leaves out it says in
 // lines that begin with leftOut; so does this, if it cannot be run at all.
 func (p plan) peers(ctx context.Context) (rows []bench.Row, missing []string, err error) {
-	args := []string{"run", ".", "-rounds", strconv.Itoa(p.rounds)}
-	if p.short {
-		args = append(args, "-short")
-	}
+	var args []string
 	if p.rust {
 		args = append(args, "-rust")
+	}
+	return p.runPeers(ctx, p.rounds, args...)
+}
+
+// peerCells runs Go's libraries in all cells whose work costs nothing. Each
+// broker of a cluster has a part of the partitions, as usual: what a fetch of
+// one brings, kgo decompresses on one core.
+func (p plan) peerCells(ctx context.Context) (rows []bench.Row, err error) {
+	cells := "/none$"
+	if p.short {
+		cells = "^10000B/zstd/8partitions/none$"
+	}
+	rows, _, err = p.runPeers(ctx, min(p.rounds, 3), "-cells", cells, "-brokers", "3", "-python=false", "-only", "arroyo (defaults|partitioned)|tuned")
+	return rows, err
+}
+
+func (p plan) runPeers(ctx context.Context, rounds int, args ...string) (rows []bench.Row, missing []string, err error) {
+	args = append([]string{"run", ".", "-rounds", strconv.Itoa(rounds)}, args...)
+	if p.short {
+		args = append(args, "-short")
 	}
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = filepath.Join("benchtest", "peers")

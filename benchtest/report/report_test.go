@@ -64,7 +64,28 @@ func sample() report {
 		},
 		Peers:   peers,
 		Missing: []string{"something: it is not there"},
+		Cells:   sampleCells(),
 	}
+}
+
+// sampleCells are those of two cells: in one of them, Arroyo is the fastest. The
+// second cell lacks a reader, which failed.
+func sampleCells() (rows []bench.Row) {
+	row := func(topic, name, variant string, throughput float64) {
+		rows = append(rows, bench.Row{
+			Name: name, Variant: variant, Topic: topic, Rounds: 3, Baseline: "franz-go",
+			Throughput:      bench.Spread{Median: 1000 * throughput},
+			ThroughputRatio: bench.Spread{Median: throughput, Least: throughput - 0.5, Most: throughput + 0.5},
+		})
+	}
+	row("100B/none", "franz-go", "bare loop", 1)
+	row("100B/none", "arroyo", "defaults", 0.9)
+	row("100B/none", "arroyo", "partitioned", 1.2)
+	row("100B/none", "a<b>", "tuned", 1.1)
+	row("100B/zstd", "franz-go", "bare loop", 1)
+	row("100B/zstd", "arroyo", "defaults", 1)
+	row("100B/zstd", "a<b>", "tuned", 1)
+	return rows
 }
 
 func golden(t *testing.T, name, got string) {
@@ -88,7 +109,7 @@ func TestMarkdown(t *testing.T) { golden(t, "sample.md", sample().markdown()) }
 
 func TestMarkdownWithoutPeers(t *testing.T) {
 	r := sample()
-	r.Peers = nil
+	r.Peers, r.Cells = nil, nil
 	if got := r.markdown(); !strings.HasSuffix(got, "### Other libraries\n\nLeft out:\n\n- something: it is not there\n") {
 		t.Errorf("it ends with %q", got[max(0, len(got)-200):])
 	}

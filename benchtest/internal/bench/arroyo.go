@@ -25,6 +25,12 @@ func Recycling(cost Cost) Reader {
 	return Reader{"arroyo-recycle", processor{cost: cost, recycle: true}.read}
 }
 
+// RecyclingOneStep is Recycling with one step that does all, as the loop that
+// one writes by hand does in its body.
+func RecyclingOneStep(cost Cost) Reader {
+	return Reader{"arroyo-recycle-one-step", processor{cost: cost, recycle: true, oneStep: true}.read}
+}
+
 // Batching is Shared with ForEachBatch of 1,000 at its end.
 func Batching() Reader {
 	return Reader{"arroyo-batch", processor{batch: true}.read}
@@ -60,10 +66,10 @@ func DeadLettering() Reader {
 
 // processor is a reader that is a Processor.
 type processor struct {
-	cost                                          Cost
-	recycle, batch, partitioned, produce, letters bool
-	parallel                                      int
-	latencies                                     *Latencies // nil: nobody wants to know
+	cost                                                   Cost
+	recycle, oneStep, batch, partitioned, produce, letters bool
+	parallel                                               int
+	latencies                                              *Latencies // nil: nobody wants to know
 }
 
 func (p processor) read(ctx context.Context, s Source, group string) (t Tally, used Usage, err error) {
@@ -109,6 +115,13 @@ func (p processor) pipeline(consumer *arroyo.Consumer, done *finish) arroyo.Stra
 	}
 	wants := func(m arroyo.Message[uint64]) bool { return wanted(m.Payload) }
 	switch {
+	case p.oneStep:
+		return strategies.ForEach(func(_ context.Context, m arroyo.Message[*kgo.Record]) error {
+			if v := binary.BigEndian.Uint64(m.Payload.Value); wanted(v) {
+				do(v)
+			}
+			return nil
+		})
 	case p.parallel > 0:
 		return strategies.RunTaskInParallel(p.parallel, func(_ context.Context, m arroyo.Message[*kgo.Record]) (struct{}, error) {
 			do(binary.BigEndian.Uint64(m.Payload.Value))

@@ -80,7 +80,7 @@ func serveBroker(of string, stdin io.Reader, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(int32(l.Partitions), Topic, Out, Dead))
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(max(1, l.Brokers)), kfake.SeedTopics(int32(l.Partitions), Topic, Out, Dead))
 	if err != nil {
 		return err
 	}

@@ -17,6 +17,7 @@ const (
 
 // Layout is what the topic has.
 type Layout struct {
+	Brokers    int // of the cluster, in one process; 0: one
 	Records    int
 	Partitions int
 	ValueSize  int    // bytes of a value, at least 16

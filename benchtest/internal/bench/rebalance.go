@@ -17,7 +17,7 @@ type Rebalanced struct {
 
 // Rebalance lets a second member join one that reads what comes at a rate.
 func Rebalance(ctx context.Context, s Source, m Member, group string, protocol []kgo.Opt) (r Rebalanced, err error) {
-	const before, after = 2 * time.Second, 5 * time.Second
+	const before, after = 1 * time.Second, 2 * time.Second
 	ctx, cancel := context.WithTimeout(ctx, readLimit)
 	defer cancel()
 	var (
