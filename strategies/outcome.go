@@ -9,8 +9,14 @@ import (
 )
 
 // settleFailed gives the message the verdict that its function's error stands
-// for. An error that stands for none comes back, located.
-func settleFailed[T any](step *arroyo.Step, m arroyo.Message[T], err error) error {
+// for. An error that stands for none comes back, located, and so does a panic of
+// the error's own methods.
+func settleFailed[T any](step *arroyo.Step, m arroyo.Message[T], err error) (failure error) {
+	defer func() {
+		if v := recover(); v != nil {
+			failure = panicked(step, m, v)
+		}
+	}()
 	var invalid *arroyo.InvalidError
 	switch {
 	case err == errSettled:

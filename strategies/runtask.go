@@ -49,12 +49,12 @@ func (s *runTask[In, Out]) tasks(ctx context.Context, msgs []arroyo.Message[In],
 	for from < len(msgs) {
 		did, err := results(ctx, s.task, msgs[from:], out[n:], &at)
 		n += did
-		from += did + 1
 		if err != nil {
-			if err := settleFailed(s.step, msgs[from-1], err); err != nil {
+			if err := settleFailed(s.step, msgs[from+did], err); err != nil {
 				return nil, err
 			}
 		}
+		from += did + 1
 	}
 	return out[:n], nil
 }
