@@ -23,10 +23,14 @@ func cellsMarkdown(rows []bench.Row) string {
 			fastest++
 		}
 	}
+	rounds, figure := "one round", func(s bench.Spread) string { return fmt.Sprintf("%.2f", s.Median) }
+	if rows[0].Rounds > 1 {
+		rounds, figure = medians(rows[0].Rounds), ratio
+	}
 	fmt.Fprintf(&b, "\n### Other libraries, all sizes, codecs and partitions\n\n"+
 		"Throughput as a multiple of the bare loop's, with three brokers in a process; %s. "+
 		"Arroyo, with one pipeline or with one for each partition, is faster than all other libraries in %d of %d.\n\n",
-		medians(rows[0].Rounds), fastest, len(cells))
+		rounds, fastest, len(cells))
 	fmt.Fprintf(&b, "<details><summary>All of them</summary>\n\n| topic and work | bare: records/s")
 	for _, r := range readers {
 		fmt.Fprintf(&b, " | %s", html.EscapeString(r))
@@ -36,7 +40,7 @@ func cellsMarkdown(rows []bench.Row) string {
 		fmt.Fprintf(&b, "| %s | %s", c.name, thousands(c.bare))
 		for _, r := range readers {
 			if row, ok := c.rows[r]; ok {
-				fmt.Fprintf(&b, " | %s", ratio(row.ThroughputRatio))
+				fmt.Fprintf(&b, " | %s", figure(row.ThroughputRatio))
 			} else {
 				b.WriteString(" |")
 			}
