@@ -57,8 +57,8 @@
 // records that are in memory already. Its ns/record is the time from a fetched
 // record to the watermark behind it; compare it with that of its own Bare, a
 // plain loop over the same records, and Calls, one that calls the functions of
-// three steps. TestHotPathBudget, which is part of
-// every go test, fails if a step allocates for each record.
+// three steps. TestHotPathBudget, which is part of every go test, fails if a
+// step allocates for each record.
 //
 // # In CI
 //

@@ -33,45 +33,45 @@ func TestFailuresAreLocated(t *testing.T) {
 	end := strategies.Noop[string]()
 	name := strategies.Name("work")
 	steps := map[string]struct {
-		build     func(text) arroyo.Strategy[*kgo.Record]
-		unordered bool // more or less may be done
+		build func(text) arroyo.Strategy[*kgo.Record]
+		acks  bool // each message once it is done with it, itself
 	}{
-		"RunTask": {build: func(f text) arroyo.Strategy[*kgo.Record] { return strategies.RunTask(f, end, name) }},
-		"ForEach": {build: func(f text) arroyo.Strategy[*kgo.Record] {
+		"RunTask": {func(f text) arroyo.Strategy[*kgo.Record] { return strategies.RunTask(f, end, name) }, false},
+		"ForEach": {func(f text) arroyo.Strategy[*kgo.Record] {
 			return strategies.ForEach(func(ctx context.Context, m records) error {
 				_, err := f(ctx, m)
 				return err
 			}, name)
-		}},
-		"ForEach with Timeout": {build: func(f text) arroyo.Strategy[*kgo.Record] {
+		}, true},
+		"ForEach with Timeout": {func(f text) arroyo.Strategy[*kgo.Record] {
 			return strategies.ForEach(func(ctx context.Context, m records) error {
 				_, err := f(ctx, m)
 				return err
 			}, name, strategies.Timeout(time.Minute))
-		}},
-		"Unfold": {build: func(f text) arroyo.Strategy[*kgo.Record] {
+		}, true},
+		"Unfold": {func(f text) arroyo.Strategy[*kgo.Record] {
 			return strategies.Unfold(func(ctx context.Context, m records) ([]string, error) {
 				s, err := f(ctx, m)
 				return []string{s}, err
 			}, end, name)
-		}},
-		"RunTaskInParallel": {func(f text) arroyo.Strategy[*kgo.Record] { return strategies.RunTaskInParallel(1, f, end, name) }, true},
-		"RunTaskUnordered":  {func(f text) arroyo.Strategy[*kgo.Record] { return strategies.RunTaskUnordered(1, f, end, name) }, true},
+		}, false},
+		"RunTaskInParallel": {func(f text) arroyo.Strategy[*kgo.Record] { return strategies.RunTaskInParallel(1, f, end, name) }, false},
+		"RunTaskUnordered":  {func(f text) arroyo.Strategy[*kgo.Record] { return strategies.RunTaskUnordered(1, f, end, name) }, false},
 		"RunTaskByKey": {func(f text) arroyo.Strategy[*kgo.Record] {
 			return strategies.RunTaskByKey(1, func(records) string { return "" }, f, end, name)
-		}, true},
+		}, false},
 		"Reduce": {func(f text) arroyo.Strategy[*kgo.Record] {
 			return strategies.Reduce(100, time.Hour, empty, func(all []string, m records) ([]string, error) {
 				s, err := f(context.Background(), m)
 				return append(all, s), err
 			}, strategies.Noop[[]string](), name)
-		}, true},
+		}, false},
 		"Produce": {func(f text) arroyo.Strategy[*kgo.Record] {
 			return strategies.Produce(new(acks), func(ctx context.Context, m records) (*kgo.Record, error) {
 				_, err := f(ctx, m)
 				return strategies.Outgoing(m, "out", nil), err
 			}, name)
-		}, true},
+		}, false},
 	}
 	for kind, step := range steps {
 		for how, fail := range failures {
@@ -100,7 +100,7 @@ func TestFailuresAreLocated(t *testing.T) {
 					if _, panicked := errors.AsType[*arroyo.PanicError](at.Err); panicked != (how != "error") {
 						t.Errorf("the error is %v", at.Err)
 					}
-					if done, _ := r.Watermark(e); !step.unordered && kind != "RunTask" && kind != "Unfold" && done != fails {
+					if done, _ := r.Watermark(e); step.acks && done != fails {
 						t.Errorf("the watermark is %d, not %d", done, fails)
 					}
 				})

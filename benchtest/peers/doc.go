@@ -30,8 +30,8 @@
 // -cells reads other topics: values of 100 B to 10 KB, lz4 and zstd, 1 to 1,000
 // partitions, and work of a microsecond.
 //
-// The broker is the one of the other benchmarks, or with -kafka the real Kafka
-// that internal/realkafka/fetch fetches.
+// The broker is the one of the other benchmarks, a cluster of several with
+// -brokers, or with -kafka the real Kafka that internal/realkafka/fetch fetches.
 //
 // confluent-kafka-go needs cgo. Sentry's Arroyo for Python needs python3 and
 // installs itself with pip into a virtual environment in the user's cache
