@@ -115,19 +115,19 @@ func (p *progress) append(records []*kgo.Record, next position, now time.Time) [
 	}
 	size := p.run.spanSize
 	spans := make([]span, (len(records)+size-1)/size)
+	of := &source{owner: p, since: now}
 	bytes := 0
 	for i := range spans {
 		s := &spans[i]
 		s.records = records[i*size : min((i+1)*size, len(records))]
 		s.init(len(s.records), &p.state.fenced)
 		s.number()
-		s.owner = p
-		s.since = now
+		s.source = of
 		s.bytes = sizeOf(s.records, len(spans), i)
 		bytes += s.bytes
 		last := s.records[len(s.records)-1]
 		s.next = position{last.Offset + 1, last.LeaderEpoch}
-		s.last = last.Timestamp
+		s.last = last.Timestamp.UnixMilli()
 		p.spans = append(p.spans, s)
 	}
 	spans[len(spans)-1].next = next
@@ -212,7 +212,7 @@ func (p *progress) advance() {
 			if p.judge != nil && !p.judged(p.dropped+p.head) {
 				break // the next time
 			}
-			p.watermark, p.known, p.timestamp = s.next, true, s.last
+			p.watermark, p.known, p.timestamp = s.next, true, time.UnixMilli(s.last)
 			p.spans[p.head] = nil
 			continue
 		}

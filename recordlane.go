@@ -328,25 +328,14 @@ func (l *recordLane) fillChunk() bool {
 		if !s.owner.state.fenced.Load() {
 			n := len(msgs)
 			msgs = slices.Grow(msgs, end-l.taken)[:n+end-l.taken]
-			var (
-				markers uint64
-				fetched byte
-			)
-			for i, r := range s.records[l.taken:end] {
-				if r.Attrs.IsControl() { // a transaction's; nobody's work
-					markers |= 1 << (l.taken + i)
-					continue
+			markers := uint64(0)
+			for at := l.taken; at < end; at++ {
+				did := l.fill(msgs[n:], s, at, end)
+				n += did
+				if at += did; at < end {
+					markers |= 1 << at
 				}
-				// Looking at the value here, in a loop that is so short that
-				// the processor waits for many values at a time, spares user
-				// code from waiting for each.
-				if len(r.Value) > 0 {
-					fetched ^= r.Value[0]
-				}
-				msgs[n] = Message[*kgo.Record]{Payload: r, span: s, index: uint8(l.taken + i)}
-				n++
 			}
-			l.fetched = fetched
 			msgs = msgs[:n]
 			if markers != 0 {
 				s.markers.Or(markers)
@@ -369,6 +358,31 @@ func (l *recordLane) fillChunk() bool {
 	}
 	l.msgs = msgs
 	return len(msgs) > 0
+}
+
+// fill makes messages of a span's records, up to the first control record (a
+// transaction's; nobody's work), and returns how many.
+//
+// Looking at the values here, in a loop that is so short that the processor
+// waits for many of them at a time, spares user code from waiting for each.
+//
+//go:noinline
+func (l *recordLane) fill(msgs []Message[*kgo.Record], s *span, at, end int) int {
+	var fetched byte
+	records := s.records[at:end]
+	msgs = msgs[:len(records)]
+	for i, r := range records {
+		if r.Attrs.IsControl() {
+			records = records[:i]
+			break
+		}
+		if len(r.Value) > 0 {
+			fetched ^= r.Value[0]
+		}
+		msgs[i] = Message[*kgo.Record]{Payload: r, span: s, index: uint8(at + i)}
+	}
+	l.fetched = fetched
+	return len(records)
 }
 
 const (

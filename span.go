@@ -29,19 +29,25 @@ type span struct {
 	// look at a message finds, and cheap enough to be inlined.
 	mayBeFenced *atomic.Bool
 
-	// In a source span.
-	owner   *progress
-	records []*kgo.Record // not to be looked at once the span is settled: see recycle
-	first   int64         // offset
-	offsets []int64       // nil if they follow each other from first on
-	next    position      // where to go on once all of the span is done
-	last    time.Time     // of the last record's timestamp
-	since   time.Time
+	// In a source span. There is one for every 64 records that are in memory,
+	// so it is kept small.
+	*source
+	records []*kgo.Record    // not to be looked at once the span is settled: see recycle
+	first   int64            // offset
+	offsets *[spanSize]int64 // nil if they follow each other from first on
+	next    position         // where to go on once all of the span is done
+	last    int64            // the last record's timestamp, in ms
 	bytes   int
 	markers atomic.Uint64 // of transactions; set before they are acked
 
 	// In a derived span.
 	from origin
+}
+
+// source is what the spans of one fetched slice have in common.
+type source struct {
+	owner *progress
+	since time.Time // when it was fetched
 }
 
 // slot is one message's place in a span.
@@ -62,7 +68,7 @@ func (s *span) number() {
 	if s.records[n-1].Offset-s.first == int64(n-1) {
 		return
 	}
-	s.offsets = make([]int64, n) // a compacted log, or markers that were stripped
+	s.offsets = new([spanSize]int64) // a compacted log, or markers that were stripped
 	for i, r := range s.records {
 		s.offsets[i] = r.Offset
 	}
