@@ -143,10 +143,14 @@ func (p *progress) count(records, bytes int) {
 	p.run.bytes.Add(int64(bytes))
 }
 
-// sampled is one of how many records of a large fetch are looked at to know how
-// large they are. Looking at each costs more than all else that the run loop
-// does: they are not in its processor's cache.
-const sampled = 8
+// One of so many records of a large fetch is looked at to know how large they
+// are. Looking at each costs more than all else that the run loop does: they are
+// not in its processor's cache.
+const (
+	sampled     = 8
+	sampledMany = 16 // of many spans
+	manySpans   = 16
+)
 
 // recordSize is what a record takes besides its key, value and headers: kgo's
 // struct, the pointers to it, and about 10 bytes in the batch that it was in,
@@ -173,9 +177,12 @@ func slack(r *kgo.Record, size int) int {
 // is one of several that were fetched together.
 func sizeOf(records []*kgo.Record, spans, span int) (n int) {
 	first, step := 0, 1
-	if spans > 1 && len(records) >= sampled {
-		// Another one in each span: what records have in common may repeat.
-		first, step = span%sampled, sampled
+	if spans > 1 && len(records) >= sampledMany {
+		step = sampled
+		if spans >= manySpans {
+			step = sampledMany
+		}
+		first = span % step // what records have in common may repeat
 	}
 	looked := 0
 	for i := first; i < len(records); i += step {

@@ -11,22 +11,30 @@ import (
 func Filter[T any](keep func(arroyo.Message[T]) bool, next arroyo.Strategy[T], opts ...Option) arroyo.Strategy[T] {
 	require("Filter", "the function is nil", keep != nil)
 	require("Filter", "the next step is nil", next != nil)
-	return &filter[T]{
+	f := &filter[T]{
 		Forward: arroyo.ForwardTo(next),
 		step:    configure("Filter", keep, opts).step,
 		keep:    keep,
 	}
+	if each, ok := next.(*forEach[T]); ok {
+		f.many = &forEach[T]{step: each.step, f: each.f, filter: f}
+	}
+	return f
 }
 
 type filter[T any] struct {
 	arroyo.Forward[T]
 	step    *arroyo.Step
 	keep    func(arroyo.Message[T]) bool
+	many    *forEach[T]         // the next step, if it is a ForEach, together with this one
 	kept    []arroyo.Message[T] // both kept for their memory
 	dropped []arroyo.Message[T]
 }
 
 func (s *filter[T]) Submit(ctx context.Context, msgs []arroyo.Message[T]) error {
+	if s.many != nil && len(msgs) >= fromMany {
+		return s.many.Submit(ctx, msgs)
+	}
 	s.step.Enter(ctx, len(msgs))
 	kept, err := s.split(msgs)
 	if err == nil {
@@ -75,11 +83,11 @@ func (s *filter[T]) each(msgs []arroyo.Message[T], at *int) []arroyo.Message[T] 
 func firstDropped[T any](keep func(arroyo.Message[T]) bool, msgs []arroyo.Message[T], i int, at *int) int {
 	for ; uint(i) < uint(len(msgs)); i++ {
 		*at = i
-		m := &msgs[i]
+		m := msgs[i]
 		if m.Fenced() {
 			continue
 		}
-		if !keep(*m) {
+		if !keep(m) {
 			return i
 		}
 	}

@@ -7,7 +7,7 @@ import (
 )
 
 // ForEach ends a pipeline: it calls f with each message, in their order and on
-// one goroutine, and acks those that f is done with: at once, or up to 16
+// one goroutine, and acks those that f is done with: at once, or up to 32
 // together while many messages a millisecond go through.
 //
 // f says with its error what becomes of the message: arroyo.Invalid rejects
@@ -26,8 +26,9 @@ func ForEach[T any](f func(context.Context, arroyo.Message[T]) error, opts ...Op
 }
 
 type forEach[T any] struct {
-	step *arroyo.Step
-	f    func(context.Context, arroyo.Message[T]) error
+	step   *arroyo.Step
+	f      func(context.Context, arroyo.Message[T]) error
+	filter *filter[T] // whose messages it calls f with, too; or nil
 }
 
 // asTask makes a function without a result fit where one with a result goes.
@@ -36,25 +37,27 @@ func asTask[T any](f func(context.Context, T) error) func(context.Context, T) (s
 }
 
 const (
-	ackTogether = 16 // messages
+	ackTogether = 32 // messages
 	fromMany    = 64 // messages of a Submit on
 )
 
 // An ack costs more than all else here. So where f is fast, which is where the
 // lane submits many messages at once, a few are acked together: behind one that
-// then takes long, up to 15 wait for their acks.
+// then takes long, up to 31 wait for their acks.
 func (s *forEach[T]) Submit(ctx context.Context, msgs []arroyo.Message[T]) (err error) {
-	s.step.Enter(ctx, len(msgs))
+	s.enter(ctx, len(msgs))
+	total := len(msgs)
 	var (
-		run      []arroyo.Message[T]
-		from, at int // in the run; at counts from from
+		run  []arroyo.Message[T]
+		from int // in the run
+		at   place
 	)
 	defer func() {
 		if v := recover(); v != nil {
-			err = panicked(s.step, run[min(from+at, len(run)-1)], v)
+			err = panicked(s.stepAt(&at), run[min(from+at.i, len(run)-1)], v)
 		}
 		if err != nil {
-			arroyo.AckAll(run[:min(from+at, len(run))])
+			arroyo.AckAll(run[:min(from+at.i, len(run))])
 		}
 	}()
 	together := 1
@@ -65,7 +68,7 @@ func (s *forEach[T]) Submit(ctx context.Context, msgs []arroyo.Message[T]) (err 
 		run = msgs[:min(together, len(msgs))]
 		msgs = msgs[len(run):]
 		for from = 0; from < len(run); {
-			did, err := calls(ctx, s.f, run[from:], &at)
+			did, err := s.calls(ctx, run[from:], &at)
 			if err != nil {
 				if err := settleFailed(s.step, run[from+did], err); err != nil {
 					return err
@@ -75,19 +78,37 @@ func (s *forEach[T]) Submit(ctx context.Context, msgs []arroyo.Message[T]) (err 
 		}
 		arroyo.AckAll(run)
 	}
+	if s.filter != nil {
+		s.step.Enter(ctx, total-at.dropped)
+	}
 	return nil
 }
 
+// place is how far a loop over messages is.
+type place struct {
+	i       int // the message
+	kept    int // the last one that a filter let through
+	dropped int // how many it did not
+}
+
 // calls calls f up to the first message for which it fails, and returns how many
-// are before that. It is apart from the rest for the same reason as results.
-func calls[T any](ctx context.Context, f func(context.Context, arroyo.Message[T]) error, msgs []arroyo.Message[T], at *int) (int, error) {
+// are before that.
+func (s *forEach[T]) calls(ctx context.Context, msgs []arroyo.Message[T], at *place) (int, error) {
+	if s.filter != nil {
+		return callsOfKept(ctx, s.filter.keep, s.f, msgs, at)
+	}
+	return calls(ctx, s.f, msgs, at)
+}
+
+// calls is apart from the rest for the same reason as results.
+func calls[T any](ctx context.Context, f func(context.Context, arroyo.Message[T]) error, msgs []arroyo.Message[T], at *place) (int, error) {
 	for i := range msgs {
-		*at = i
-		m := &msgs[i]
+		at.i = i
+		m := msgs[i]
 		if m.Fenced() {
 			continue
 		}
-		if err := f(ctx, *m); err != nil {
+		if err := f(ctx, m); err != nil {
 			return i, err
 		}
 	}

@@ -68,15 +68,15 @@ func results[In, Out any](ctx context.Context, task func(context.Context, arroyo
 	out = out[:len(msgs)]
 	for i := range msgs {
 		*at = i
-		m := &msgs[i]
+		m := msgs[i]
 		if m.Fenced() {
 			return i, nil
 		}
-		result, err := task(ctx, *m)
+		result, err := task(ctx, m)
 		if err != nil {
 			return i, err
 		}
-		out[i] = arroyo.With(*m, result)
+		out[i] = arroyo.With(m, result)
 	}
 	return len(msgs), nil
 }
