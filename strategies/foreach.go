@@ -7,7 +7,7 @@ import (
 )
 
 // ForEach ends a pipeline: it calls f with each message, in their order and on
-// one goroutine, and acks those that f is done with: at once, or up to 32
+// one goroutine, and acks those that f is done with: at once, or up to 64
 // together while many messages a millisecond go through.
 //
 // f says with its error what becomes of the message: arroyo.Invalid rejects
@@ -37,13 +37,13 @@ func asTask[T any](f func(context.Context, T) error) func(context.Context, T) (s
 }
 
 const (
-	ackTogether = 32 // messages
+	ackTogether = 64 // messages
 	fromMany    = 64 // messages of a Submit on
 )
 
 // An ack costs more than all else here. So where f is fast, which is where the
 // lane submits many messages at once, a few are acked together: behind one that
-// then takes long, up to 31 wait for their acks.
+// then takes long, up to 63 wait for their acks.
 func (s *forEach[T]) Submit(ctx context.Context, msgs []arroyo.Message[T]) (err error) {
 	s.enter(ctx, len(msgs))
 	total := len(msgs)
