@@ -41,7 +41,7 @@ func (o *options) flags() {
 	flag.IntVar(&o.records, "records", 2_000_000, "`records` of 100 B in 8 partitions; a fifth of them for slow libraries")
 	flag.IntVar(&o.brokers, "brokers", 1, "`brokers` of kfake's cluster, each of which has a part of the partitions")
 	flag.StringVar(&o.only, "only", "", "only the libraries whose names match this `pattern`, and the bare loop")
-	flag.StringVar(&o.cells, "cells", "", "instead those of the benchmark Matrix whose names match this `pattern`, \".\" for all whose work does not wait, which takes hours")
+	flag.StringVar(&o.cells, "cells", "", "instead those of the benchmark Matrix whose names match this `pattern`, \".\" for all whose work does not wait, which takes an hour or more")
 	flag.BoolVar(&o.kafka, "kafka", false, "with the real Kafka that internal/realkafka/fetch fetches")
 	flag.BoolVar(&o.python, "python", true, "with Sentry's Arroyo for Python")
 	flag.BoolVar(&o.rust, "rust", false, "with Sentry's Arroyo for Rust; its first build takes some minutes")
@@ -52,6 +52,9 @@ func (o *options) flags() {
 }
 
 func run(ctx context.Context, o options, stdout, stderr io.Writer) error {
+	if o.kafka && o.brokers > 1 {
+		return errors.New("-brokers is for kfake: the real Kafka has one broker")
+	}
 	peers, err := o.peers(ctx, stderr)
 	if err != nil {
 		return err

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"io"
 	"os"
 	"strings"
 	"testing"
@@ -124,5 +125,12 @@ func TestComparisonNeedsTheBareLoop(t *testing.T) {
 	c := comparison{source: s, small: s, rounds: 1, log: new(bytes.Buffer)}
 	if rows, err := c.run(t.Context(), t.Name(), []peer{miscounting, ours()[1]}); err == nil {
 		t.Errorf("there is nothing to compare with, but there are rows: %+v", rows)
+	}
+}
+
+func TestKafkaHasOneBroker(t *testing.T) {
+	err := run(t.Context(), options{kafka: true, brokers: 3}, io.Discard, io.Discard)
+	if err == nil || !strings.Contains(err.Error(), "-brokers") {
+		t.Errorf("it returns %v", err)
 	}
 }

@@ -44,6 +44,8 @@ func (r report) markdown() string {
 			thousands(row.Throughput.Median), ratio(row.ThroughputRatio), row.CPU.Median, ratio(row.CPURatio), row.Allocs.Median)
 	}
 
+	b.WriteString(pathsMarkdown(r.Paths, r.EndToEnd[0].Rounds))
+
 	fmt.Fprintf(&b, "\n### Sizes, codecs, partitions, work\n\n%s\n\n", matrixAbout(r.Matrix))
 	b.WriteString("| value | codec | partitions | work | by hand: records/s | Arroyo × | CPU × | partitioned × | CPU × |\n|--:|---|--:|---|--:|--:|--:|--:|--:|\n")
 	for _, cell := range r.Matrix {

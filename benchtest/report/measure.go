@@ -15,6 +15,7 @@ type report struct {
 	Date     time.Time
 	Machine  machine
 	EndToEnd []bench.Row // the first is the bare loop
+	Paths    []pathRow   // without a broker
 	Matrix   []matrixRow
 	Peers    []bench.Row // the first is the bare loop
 	Missing  []string    // why peers are not there, a line each
@@ -38,6 +39,9 @@ type plan struct {
 
 func (p plan) measure(ctx context.Context) (r report, err error) {
 	if r.EndToEnd, err = p.endToEnd(ctx); err != nil {
+		return r, err
+	}
+	if r.Paths, err = p.hotPath(ctx); err != nil {
 		return r, err
 	}
 	for _, c := range p.cells() {

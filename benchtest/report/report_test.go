@@ -55,6 +55,10 @@ func sample() report {
 			Versions: map[string]string{franzModule: "v1.2.3", kfakeModule: "v0.0.1"},
 		},
 		EndToEnd: rows(bare, series("arroyo-recycle", 2_000_000, usage(500, 600), usage(550, 630), usage(600, 610))),
+		Paths: []pathRow{
+			{"Bare", bench.Spread{Median: 1, Least: 0.5, Most: 2}, 0},
+			{"RunTask-Filter-ForEach", bench.Spread{Median: 10.26, Least: 10, Most: 11}, 0.0002},
+		},
 		Matrix: []matrixRow{
 			{bench.Cell{ValueSize: 100, Codec: "lz4", Partitions: 1000, Cost: bench.None},
 				rows(bare, series("arroyo", 2_000_000, usage(1000, 1010), usage(1100, 1060), usage(900, 1020)),
@@ -200,6 +204,32 @@ func TestRowsOfPeers(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"b: why"}, leftOut("12:00:00: x\nleft out: b: why\n")); diff != "" {
 		t.Errorf("what is left out is wrong (-want +got):\n%s", diff)
+	}
+}
+
+func TestPaths(t *testing.T) {
+	rows, err := parsePaths(`goos: linux
+BenchmarkHotPath/Bare     	 100	 1.0 ns/record
+BenchmarkHotPath/Bare     	 100	 3.0 ns/record
+BenchmarkHotPath/A-B      	 100	 2.421 B/record	 0.25 allocs/record	 12.0 ns/record	 4096 B/op	 17 allocs/op
+BenchmarkHotPath/Bare     	 100	 1.5 ns/record
+BenchmarkHotPath/A-B      	 100	 2.421 B/record	 0.5 allocs/record	 10.0 ns/record	 4096 B/op	 17 allocs/op
+PASS
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []pathRow{
+		{"Bare", bench.Spread{Median: 1.5, Least: 1, Most: 3}, 0},
+		{"A-B", bench.Spread{Median: 11, Least: 10, Most: 12}, 0.5},
+	}
+	if diff := cmp.Diff(want, rows); diff != "" {
+		t.Errorf("the rows are wrong (-want +got):\n%s", diff)
+	}
+	for _, out := range []string{"BenchmarkHotPath/Bare 100 x ns/record", "BenchmarkHotPath/Bare 100 5 ns/op"} {
+		if rows, err := parsePaths(out); err == nil {
+			t.Errorf("%q becomes %+v", out, rows)
+		}
 	}
 }
 

@@ -63,5 +63,10 @@ func (s Series) spread(f Figure) Spread {
 	for i, u := range s.Rounds {
 		values[i] = f(u)
 	}
+	return SpreadOf(values)
+}
+
+// SpreadOf returns the spread of values, of which there is at least one.
+func SpreadOf(values []float64) Spread {
 	return Spread{Median: Median(values), Least: slices.Min(values), Most: slices.Max(values)}
 }
