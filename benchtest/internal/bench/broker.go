@@ -80,7 +80,13 @@ func serveBroker(of string, stdin io.Reader, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(max(1, l.Brokers)), kfake.SeedTopics(int32(l.Partitions), Topic, Out, Dead))
+	opts := []kfake.Opt{kfake.NumBrokers(max(1, l.Brokers)), kfake.SeedTopics(int32(l.Partitions), Topic, Out, Dead)}
+	if l.Rate > 0 {
+		// A log is a slice for each segment: what the slowest records waited for
+		// would be that it doubles.
+		opts = append(opts, kfake.BrokerConfigs(map[string]string{"log.segment.bytes": "1048576"}))
+	}
+	cluster, err := kfake.NewCluster(opts...)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"slices"
 	"time"
 )
@@ -46,17 +47,49 @@ func ArroyoLatency(l *Latencies) Reader {
 	return Reader{"arroyo", processor{cost: None, latencies: l}.read}
 }
 
-// HighestRate returns how many records a second get from a producer to a bare
-// loop when it produces as fast as it can.
-func HighestRate(ctx context.Context, records int) (int, error) {
+// HighestRate returns the highest rate, in records a second, with which a bare
+// loop keeps up for some seconds.
+func HighestRate(ctx context.Context, seconds int) (int, error) {
+	rate, err := burst(ctx)
+	for err == nil {
+		var ok bool
+		if ok, err = keepsUp(ctx, rate, seconds); ok {
+			return rate, nil
+		}
+		rate = rate * 9 / 10
+	}
+	return 0, err
+}
+
+// burst returns how many records a second get from a producer to a bare loop
+// when it produces as fast as it can. That is in batches which are as large as
+// can be, and so faster than records that come evenly.
+func burst(ctx context.Context) (rate int, err error) {
+	const records = 300_000
 	s, stop, err := StartBroker(Layout{Records: records, Partitions: 8, Rate: 1 << 30})
 	if err != nil {
 		return 0, err
 	}
-	defer stop()
-	used, err := Bare(None).Run(ctx, s, "highest")
+	defer func() { err = errors.Join(err, stop()) }()
+	used, err := Bare(None).Run(ctx, s, "burst")
 	if err != nil {
 		return 0, err
 	}
-	return int(float64(records) / used.Elapsed.Seconds()), nil
+	return int(records / used.Elapsed.Seconds()), nil
+}
+
+// keepsUp reports whether a bare loop does at a rate: if not, it is farther
+// behind from one moment to the next.
+func keepsUp(ctx context.Context, rate, seconds int) (ok bool, err error) {
+	const behind = 20 * time.Millisecond
+	s, stop, err := StartBroker(Layout{Records: seconds * rate, Partitions: 8, Batch: 1, Rate: rate})
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	took := NewLatencies(s)
+	if _, err := BareLatency(took).Run(ctx, s, "keeps up"); err != nil {
+		return false, err
+	}
+	return took.Quantile(0.5) < behind, nil
 }
