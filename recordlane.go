@@ -386,7 +386,7 @@ func (l *recordLane) fill(msgs []Message[*kgo.Record], s *span, at, end int) int
 }
 
 const (
-	maxChunk = 256
+	maxChunk = 512
 	// A Submit should take about this long: short enough for a revoke to
 	// find most of a queue not begun, long enough to cost nothing.
 	minSubmit = time.Millisecond

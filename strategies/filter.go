@@ -8,6 +8,10 @@ import (
 
 // Filter hands on the messages for which keep returns true, and acks the
 // others.
+//
+// Where many messages a millisecond go through a Filter and a ForEach behind it,
+// they work as one, which the ForEach's name stands for: in Status, while keep
+// hangs, say. What fails is located in the step that it failed in.
 func Filter[T any](keep func(arroyo.Message[T]) bool, next arroyo.Strategy[T], opts ...Option) arroyo.Strategy[T] {
 	require("Filter", "the function is nil", keep != nil)
 	require("Filter", "the next step is nil", next != nil)
