@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/arroyo-go/arroyo/memkafka"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -117,13 +118,16 @@ func newClient(t testing.TB, broker *memkafka.Broker, opts ...kgo.Opt) *kgo.Clie
 	return client
 }
 
-// read polls until n records came.
+// read polls until n records came, for some minutes at most: in a bubble, where
+// waiting takes no time, a test would go on for ever.
 func read(t testing.TB, client *kgo.Client, n int) []*kgo.Record {
 	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
 	var records []*kgo.Record
 	for len(records) < n {
-		fetches := client.PollFetches(t.Context())
-		if t.Context().Err() != nil || fetches.IsClientClosed() {
+		fetches := client.PollFetches(ctx)
+		if ctx.Err() != nil || fetches.IsClientClosed() {
 			t.Fatalf("read %d records of %d: %v", len(records), n, fetches.Err0())
 		}
 		records = append(records, fetches.Records()...)
