@@ -138,6 +138,7 @@ func (r *run) commitDrained(d *drain) {
 						r.noteLost(p)
 					}
 				} else {
+					p.state.told = true
 					released = append(released, p.state.Epoch)
 				}
 				r.forget(p)

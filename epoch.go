@@ -14,6 +14,7 @@ type epochState struct {
 	ctx    context.Context // ends when the epoch is fenced
 	cancel context.CancelCauseFunc
 	fenced atomic.Bool
+	told   bool // that it is over; the run loop's
 
 	// Under Consumer.mu.
 	revoking   *Revoked // the event that asks for it back, once there is one

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/arroyo-go/arroyo"
+	"github.com/arroyo-go/arroyo/internal/hookorder"
 	"github.com/arroyo-go/arroyo/memkafka"
 	"github.com/arroyo-go/arroyo/strategies"
 )
@@ -75,6 +76,11 @@ func inEveryMode(t *testing.T, test func(t *testing.T, opts []kgo.Opt, start sta
 
 var quiet = arroyo.Logger(slog.New(slog.DiscardHandler))
 
+// observed are the options of all members of tests.
+func observed(t *testing.T) []arroyo.ProcessorOption {
+	return []arroyo.ProcessorOption{quiet, arroyo.Hooks(hookorder.New(t.Errorf))}
+}
+
 // newConsumer makes a member of the group on the broker.
 func newConsumer(t *testing.T, broker *memkafka.Broker, opts ...kgo.Opt) *arroyo.Consumer {
 	t.Helper()
@@ -94,7 +100,7 @@ type member struct {
 
 func startMember(t *testing.T, broker *memkafka.Broker, pipeline arroyo.Strategy[*kgo.Record], opts []kgo.Opt, popts ...arroyo.ProcessorOption) *member {
 	t.Helper()
-	processor, err := arroyo.NewProcessor(newConsumer(t, broker, opts...), pipeline, append([]arroyo.ProcessorOption{quiet}, popts...)...)
+	processor, err := arroyo.NewProcessor(newConsumer(t, broker, opts...), pipeline, append(observed(t), popts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +111,7 @@ func startPartitioned(t *testing.T, broker *memkafka.Broker, pipeline func(arroy
 	t.Helper()
 	processor, err := arroyo.NewPartitionedProcessor(newConsumer(t, broker, opts...), func(_ context.Context, e arroyo.Epoch) (arroyo.Strategy[*kgo.Record], error) {
 		return pipeline(e), nil
-	}, append([]arroyo.ProcessorOption{quiet}, popts...)...)
+	}, append(observed(t), popts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

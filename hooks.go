@@ -2,6 +2,7 @@ package arroyo
 
 import (
 	"fmt"
+	"maps"
 	"runtime/debug"
 	"time"
 )
@@ -11,6 +12,11 @@ import (
 // per event or batch, never per record, most of them on the goroutine of the
 // run loop: they must be quick and must not block. They may call Status. What
 // they are given is theirs to keep. A hook that panics ends the run.
+//
+// An epoch is told of from OnAssigned until OnRevoked or OnLost, which also ends
+// its pause and its stall. Only OnSubmitted may come later, of a call that took
+// longer than its drain. If Run returns an error, partitions that it held then
+// may have been told of no end.
 func Hooks(hs ...any) ProcessorOption {
 	return func(c *processorConfig) { c.hooks = append(c.hooks, hs...) }
 }
@@ -43,7 +49,8 @@ type HookSubmitted interface {
 }
 
 // HookCommitted is told of each commit, with its outcome as Consumer.Commit
-// returns it.
+// returns it. The offsets are those of epochs that are not over yet: there may
+// be none.
 type HookCommitted interface {
 	OnCommitted(offsets map[Epoch]int64, took time.Duration, err error)
 }
@@ -112,7 +119,9 @@ func (hs hooks) revoked(epochs []Epoch, took time.Duration) {
 }
 
 func (hs hooks) lost(epochs []Epoch, reason error) {
-	each(hs, func(h HookLost) { h.OnLost(epochs, reason) })
+	if len(epochs) > 0 {
+		each(hs, func(h HookLost) { h.OnLost(epochs, reason) })
+	}
 }
 
 func (hs hooks) fetched(e Epoch, spans []span) {
@@ -138,13 +147,17 @@ func (r *run) submitted() (f func(Epoch, int, time.Duration)) {
 	return f
 }
 
-func (hs hooks) committed(offsets map[*epochState]position, took time.Duration, err error) {
-	each(hs, func(h HookCommitted) {
-		m := make(map[Epoch]int64, len(offsets))
-		for s, at := range offsets {
-			m[s.Epoch] = at.offset
+// tellCommitted leaves out epochs that are over: a commit of them can still be
+// under way, or have waited behind their last one.
+func (r *run) tellCommitted(offsets map[*epochState]position, took time.Duration, err error) {
+	open := make(map[Epoch]int64, len(offsets))
+	for s, at := range offsets {
+		if !s.told {
+			open[s.Epoch] = at.offset
 		}
-		h.OnCommitted(m, took, err)
+	}
+	r.tell(func(hs hooks) {
+		each(hs, func(h HookCommitted) { h.OnCommitted(maps.Clone(open), took, err) })
 	})
 }
 

@@ -303,15 +303,20 @@ func (r *run) assigned(ev *Assigned) {
 
 func (r *run) lost(ev *Lost) {
 	unsettled := 0
-	for _, e := range ev.Epochs {
-		if p := r.progress[e]; p != nil {
+	var lost []Epoch
+	for _, s := range ev.states {
+		if p := r.progress[s.Epoch]; p != nil {
 			unsettled += p.pending()
 			r.noteLost(p)
 			r.forget(p)
 		}
+		if !s.told { // else it was given up in order, just before
+			s.told = true
+			lost = append(lost, s.Epoch)
+		}
 	}
-	r.logEpochs(slog.LevelWarn, "partitions lost", ev.Epochs, "unsettled", unsettled, "reason", ev.Reason)
-	r.tell(func(hs hooks) { hs.lost(ev.Epochs, ev.Reason) })
+	r.logEpochs(slog.LevelWarn, "partitions lost", lost, "unsettled", unsettled, "reason", ev.Reason)
+	r.tell(func(hs hooks) { hs.lost(lost, ev.Reason) })
 }
 
 // forget ends what the run knows of an epoch.

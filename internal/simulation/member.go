@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/arroyo-go/arroyo"
+	"github.com/arroyo-go/arroyo/internal/hookorder"
 )
 
 // member is a process of the group, which is started again and again.
@@ -118,7 +119,7 @@ func (m *member) start() {
 		arroyo.DrainTimeout(m.plan.drain),
 		arroyo.DeadLetter(policy),
 		arroyo.Logger(slog.New(&logReader{l})),
-		arroyo.Hooks(l),
+		arroyo.Hooks(l, hookorder.New(w.t.Errorf)),
 	}
 	if w.plan.follows == "log" && !m.plan.follows {
 		popts = append(popts, arroyo.CommitLog(commits))

@@ -53,7 +53,7 @@ var mutants = []mutant{
 	{"who does not hold a partition commits it all the same", "I2", []edit{
 		{"commit.go", "case c.open[s.Partition] != s || s.fenced.Load():", "case false:"},
 		{"committer.go", "if p.known && moved && !p.state.fenced.Load() {", "if p.known && moved {"},
-		{"run.go", "\t\t\tr.forget(p)\n\t\t}\n\t}\n\tr.logEpochs(slog.LevelWarn", "\t\t}\n\t}\n\tr.logEpochs(slog.LevelWarn"},
+		{"run.go", "\t\t\tr.forget(p)\n\t\t}\n\t\tif !s.told", "\t\t}\n\t\tif !s.told"},
 	}, ""},
 	{"the queue of a lane is handed out from its end", "I4", []edit{
 		{"recordlane.go", "l.queue = append(l.queue, &spans[i])", "l.queue = slices.Insert(l.queue, min(len(l.queue), l.head+1), &spans[i])"},
