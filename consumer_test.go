@@ -499,7 +499,8 @@ func TestDrainWithNothingAssigned(t *testing.T) {
 }
 
 // A peer that takes long to give its partitions back keeps a classic join
-// waiting. Neither the last commit nor the leave waits for it.
+// waiting. Leaving does not wait for it. (Nor does the last commit: see
+// TestI2LastCommitAroundAJoinIsTheLast.)
 func TestDrainDuringAJoin(t *testing.T) {
 	for _, p := range protocols[:2] {
 		t.Run(p.name, func(t *testing.T) {

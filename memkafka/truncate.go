@@ -14,9 +14,9 @@ import (
 // epoch. Consumers that have read further are told: kgo returns a *kgo.ErrDataLoss. Groups keep what they have committed,
 // which may be above the end now.
 //
-// What was produced in one batch, by one call of [Broker.Produce] for example, is lost as a whole, so the end may come to
-// be below offset. Truncate fails if there is no such partition, if offset is not between the log's start and its end, or
-// if the log has grown to more than one segment, a gigabyte.
+// A batch is lost as a whole, so the end may come to be below offset. What one call of [Broker.Produce] appends to a
+// partition is a batch, or several: how many is not defined. Truncate fails if there is no such partition, if offset is
+// not between the log's start and its end, or if the log has grown to more than one segment, a gigabyte.
 func (b *Broker) Truncate(topic string, partition int32, offset int64) {
 	b.t.Helper()
 	if err := b.truncate(topic, partition, offset); err != nil {
