@@ -309,6 +309,9 @@ func (c *Consumer) join() {
 		return
 	}
 	c.running.start(c.keepLease)
+	if c.instanceID() != nil {
+		c.running.start(c.watchUnassigned)
+	}
 	if c.follower != nil {
 		c.running.start(c.follow)
 		c.running.start(c.watchEnds)
