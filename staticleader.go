@@ -15,7 +15,7 @@ import (
 // to the new one they were always there. kgo 1.22.3 compares a leader's own share
 // with what it would be, and that may be the same.
 func (c *Consumer) watchUnassigned() {
-	before := false // so that a rebalance that is about to begin can
+	seen := false // the last time; a rebalance may be about to see to it
 	for c.sleep(c.root, c.heartbeat) {
 		if c.lease.isConsumerProtocol() {
 			return // the brokers balance the group, and know all partitions
@@ -24,25 +24,25 @@ func (c *Consumer) watchUnassigned() {
 		settled := c.inSession && c.rebalanceFrom.IsZero()
 		c.mu.Unlock()
 		if !settled {
-			before = false
+			seen = false
 			continue
 		}
 		switch some, err := c.someUnassigned(); {
 		case errors.Is(err, kerr.GroupAuthorizationFailed), err == nil && !some:
 			return
-		case err == nil && before:
+		case err == nil && seen:
 			c.client.ForceRebalance()
 			return
 		default:
-			before = err == nil
+			seen = err == nil
 		}
 	}
 }
 
 var errUnsettled = errors.New("arroyo: the group is not stable")
 
-// someUnassigned reports whether no member has a partition of a topic that one
-// of them subscribes to.
+// someUnassigned reports whether there is a partition that no member has, of a
+// topic that a member subscribes to.
 func (c *Consumer) someUnassigned() (bool, error) {
 	ctx, cancel := context.WithTimeout(c.root, c.heartbeat)
 	defer cancel()
