@@ -16,7 +16,7 @@ import (
 // with what it would be, and that may be the same.
 func (c *Consumer) watchUnassigned() {
 	seen := false // the last time; a rebalance may be about to see to it
-	for c.sleep(c.root, c.heartbeat) {
+	for c.sleep(c.root, c.heartbeat) && !c.drains() {
 		if c.lease.isConsumerProtocol() {
 			return // the brokers balance the group, and know all partitions
 		}
