@@ -205,9 +205,12 @@ func (c *checker) outcomes() {
 func (c *checker) duplicates() {
 	excused := make(map[assignment]string)
 	lives := make(map[*life]string)
-	for _, f := range c.w.history.facts {
+	begun := make(map[assignment]int)
+	for i, f := range c.w.history.facts {
 		a := assignment{f.life, f.epoch}
 		switch f.kind {
+		case factAssigned:
+			begun[a] = i
 		case factLost, factAbandoned:
 			excused[a] = string(f.kind)
 		case factCrashed:
@@ -234,7 +237,10 @@ func (c *checker) duplicates() {
 			continue
 		}
 		// What a call does that was not waited for, when it returns at last, is not new work.
-		late := excused[assignment{f.life, f.epoch}] != ""
+		// Nor is what a member does that is cut off and does not know yet that the group has
+		// gone on without it, if it has ended before it learned that.
+		is := assignment{f.life, f.epoch}
+		late := excused[is] != "" || lives[f.life] != "" && begun[is] < begun[was]
 		if before.life.member.plan.pipeline.mayLeaveGaps() {
 			continue
 		}

@@ -14,6 +14,9 @@ const (
 	// How long what may be given can take to be, where nothing is in its way:
 	// the start of an epoch, and fetches.
 	promptWithin = 5 * time.Second
+	// How long the commit log may be behind a commit: kgo's linger, and a bit.
+	// What a member commits that crashes sooner is told of by the next owner.
+	loggedWithin = 50 * time.Millisecond
 )
 
 // timeline is what a group had committed of a partition, over time; before that
@@ -68,7 +71,13 @@ func (c *checker) follow() {
 	if c.w.plan.follows == "" {
 		return
 	}
-	g := make(gates)
+	g, told := make(gates), make(gates)
+	crashed := make(map[*life]time.Time)
+	for _, f := range c.w.history.facts {
+		if f.kind == factCrashed {
+			crashed[f.life] = f.at
+		}
+	}
 	highest := make(map[int32]int64)
 	given := make(map[int32]map[int64]time.Time)
 	for p := range c.log {
@@ -81,9 +90,13 @@ func (c *checker) follow() {
 			if f.accepted && f.offset > highest[f.partition] {
 				highest[f.partition] = f.offset
 				g.add(group, f)
+				if at, ok := crashed[f.life]; c.w.plan.follows != "log" || !ok || at.Sub(f.at) > loggedWithin {
+					told.add(group, f)
+				}
 			}
 		case factAudit:
 			g.add(audit, f)
+			told.add(audit, f)
 		case factGiven:
 			since := f.at.Add(-knownWithin)
 			if c.w.delayed() {
@@ -105,7 +118,7 @@ func (c *checker) follow() {
 		}
 	}
 	if !c.w.plan.troubled {
-		c.prompt(g, given)
+		c.prompt(told, given)
 	}
 }
 
