@@ -59,7 +59,7 @@ func (r *run) sendCommit(ctx context.Context, offsets map[*epochState]position, 
 	}
 	if len(offsets) > 0 {
 		took := time.Since(began)
-		r.post(func() { r.tellCommitted(offsets, took, err) })
+		r.post(func() { r.tell(func(hs hooks) { hs.committed(offsets, took, err) }) })
 	}
 	return err
 }

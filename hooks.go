@@ -2,7 +2,6 @@ package arroyo
 
 import (
 	"fmt"
-	"maps"
 	"runtime/debug"
 	"time"
 )
@@ -147,17 +146,17 @@ func (r *run) submitted() (f func(Epoch, int, time.Duration)) {
 	return f
 }
 
-// tellCommitted leaves out epochs that are over: a commit of them can still be
-// under way, or have waited behind their last one.
-func (r *run) tellCommitted(offsets map[*epochState]position, took time.Duration, err error) {
-	open := make(map[Epoch]int64, len(offsets))
-	for s, at := range offsets {
-		if !s.told {
-			open[s.Epoch] = at.offset
+// committed leaves out epochs that are over: a commit of them can still be under
+// way, or have waited behind their last one.
+func (hs hooks) committed(offsets map[*epochState]position, took time.Duration, err error) {
+	each(hs, func(h HookCommitted) {
+		m := make(map[Epoch]int64, len(offsets))
+		for s, at := range offsets {
+			if !s.told {
+				m[s.Epoch] = at.offset
+			}
 		}
-	}
-	r.tell(func(hs hooks) {
-		each(hs, func(h HookCommitted) { h.OnCommitted(maps.Clone(open), took, err) })
+		h.OnCommitted(m, took, err)
 	})
 }
 
